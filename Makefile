@@ -140,14 +140,14 @@ chaos: $(READY) ## random faults for hours of a simulated cluster, audited (make
 chaos-wire: $(READY) ## real clients of a cluster in virtual time, among random faults (make chaos-wire SEED=7 HOURS=10)
 	PYTHONHASHSEED=1 $(BIN)/python -m tests.chaos.chaos_wire --seed $(SEED) $(if $(HOURS),--hours $(HOURS),--seconds $(CHAOS_SECONDS)) $(if $(DISK),$(if $(filter 0,$(DISK)),--no-disk,--disk)) $(if $(JOBS),--jobs $(JOBS)) $(if $(WITHOUT),--without $(WITHOUT))
 
-suites: $(READY) ## librdkafka's, kafka-python's and quixstreams' own tests against a cluster (make suites SHORT=1)
+suites: $(READY) ## own tests of clients in C, Python and Go against a cluster: librdkafka, kafka-python, franz-go, ... (make suites SHORT=1)
 	$(BIN)/python -m tests.suites.run $(if $(SHORT),--short)
 
 record: $(READY) ## answers of a real Kafka, recorded anew by Maven and Java 17 (make record KAFKA=4.3.1 ONLY=fetch)
 	$(BIN)/python -m tests.recorded.record $(if $(KAFKA),--version $(KAFKA)) $(if $(ONLY),--only $(ONLY)) $(if $(PORT),--port $(PORT))
 
 judge: $(READY) ## random sequences of requests at a real Kafka and at ours (make judge SEED=1 COUNT=20)
-	$(BIN)/python -m tests.recorded.live --seed $(SEED) $(if $(COUNT),--count $(COUNT)) $(if $(PORT),--port $(PORT))
+	$(BIN)/python -m tests.recorded.live --seed $(SEED) $(if $(COUNT),--count $(COUNT)) $(if $(SHORT),--short) $(if $(PORT),--port $(PORT))
 
 # In a copy, whose native parts watch each access to memory. Slower by half, and not part of `make test`. What
 # looks at memory or takes processes apart is left out: the sanitizer has its own of both. And so are greenlets:

@@ -1,7 +1,7 @@
 """Builds distributions from a copy: the tree may be read-only, and stays as it is.
 
 All the work is setuptools'. A package index shows the README, and has none of the files that it
-links to. So the copy has one for it, whose links lead to the repository at
+links to. The copy has one for it, whose links lead to the repository at
 ``PURGATORY_REPOSITORY``, which the distribution then names as well; if that is not set, they are
 plain text. An editable installation is made in place, since it is one of this tree.
 """

@@ -47,7 +47,6 @@ FORMER: Mapping[str, str] = {
     "purgatory.kafka.faults.SlowAnswers": "SlowResponses",
     "purgatory.kafka.faults.TearAnswers": "TruncateResponses",
     "purgatory.kafka.faults.TurnBackEpochs": "LowerLeaderEpochs",
-    "purgatory.kafka.groups.share_group_coordinator": "purgatory.kafka.groups.share_group",
     "purgatory.kafka.replication.fetch": "purgatory.kafka.replication.replica_manager",
     "purgatory.kafka.replication.log_read": "purgatory.kafka.replication.partition",
     "purgatory.kafka.replication.partition_registry": "purgatory.kafka.replication.replica_manager",

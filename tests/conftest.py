@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""The fixtures and rules that all tests share."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give the long proofs ten minutes, unless they say themselves how long they may take.
 
-    What replaces parts of the core in pure Python, or looks into them, runs where those are in use.
+    Tests that replace parts of the core in pure Python, or look into them, run where those are in
+    use.
     """
     for item in items:
         if item.nodeid.startswith("tests/theory/"):
@@ -98,7 +99,7 @@ def _unconfigured_logs() -> Iterator[None]:
     """Begin as a program that configured nothing; commands that ran before did."""
     structlog.reset_defaults()
     yield
-    # What raises in the middle of the library may have raised in the middle of logging: then every
+    # An exception in the middle of the library may be one in the middle of logging: then every
     # other thread that logs, in whatever test, would wait for ever.
     assert not logging._lock._is_owned(), "this test left the lock of logging taken"  # type: ignore[attr-defined]
 

@@ -1,15 +1,15 @@
 """Locks that no interrupt leaves taken, wherever CPython looks for signals.
 
 ``with`` gives a lock back by calling its ``__exit__``. The instructions that lead to this call are
-covered by nothing: an interrupt that comes there leaves a usual lock taken for good. Where CPython
-looks for signals differs from version to version, so nothing here relies on it.
+covered by nothing: an interrupt that comes there leaves a usual lock taken for good. The places
+where CPython looks for signals differ from version to version, so nothing here relies on them.
 
 Ground rules
 ------------
 * A lock is held by an object, its *hold*, and given back when that object goes.
-* What ``with`` looks up as ``__exit__`` is a new hold. It is on the interpreter's stack alone, so
-  it goes with the block, whichever way that is left: at its end, by ``return``, by an error, or
-  by an interrupt before any instruction whatsoever.
+* The ``__exit__`` that ``with`` looks up is a new hold. This hold is on the interpreter's stack
+  alone, so it goes with the block, whichever way that is left: at its end, by ``return``, by an
+  error, or by an interrupt before any instruction whatsoever.
 * Taking the lock and making the hold is one call of C, and so is giving it back: a finalizer that
   is written in C. Hence no instruction of Python lies in between.
 * A hold refers to nothing that the collector follows. Such objects go at once, however deep in a

@@ -37,6 +37,7 @@ from purgatory.cluster.records import earliest_offset_since
 from purgatory.core.async_purgatory import AsyncPurgatory
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.kafka import (
+    ErrorCode,
     GroupManager,
     Partition,
     ReplicaManager,
@@ -51,6 +52,8 @@ from purgatory.kafka.settings.topic_settings import effective_value
 from purgatory.kafka.share_groups.share_coordinator import ShareCoordinator
 from purgatory.kafka.share_groups.share_partition import SharePurgatories
 from purgatory.kafka.share_groups.share_partition_manager import SharePartitionManager
+from purgatory.kafka.share_groups.share_state import UNKNOWN_START_OFFSET, ShareKey
+from purgatory.kafka.topic_partition import TopicIdPartition, short_id
 from timer import SystemClock
 from timer.machine_time import time
 
@@ -147,6 +150,8 @@ class BrokerServices:
             known_topics=AuthorizedTopics(self.cluster.controller, lambda: self.authorizer),
             on_ended=None if trace is None else trace.transactions.on_offset_ended,
             settings_of=self.cluster.group_settings,
+            new_consumer_id=lambda: short_id(uuid.uuid4()),
+            initialize_share=self._initialize_share,
         )
         self.peer_calls = InterBrokerClient(self, self.cluster)
         self._start_shares(SharePurgatories(share_fetches, self._purgatory("AcquisitionLock")))
@@ -178,6 +183,16 @@ class BrokerServices:
             self._topic_name,
             self._offset_at,
         )
+
+    def _initialize_share(
+        self,
+        group_id: str,
+        partition: TopicIdPartition,
+        epoch: int,
+        respond: Callable[[ErrorCode], object],
+    ) -> None:
+        key = ShareKey(group_id, partition.topic_id, partition.partition)
+        self.share_states.initialize(key, epoch, UNKNOWN_START_OFFSET, respond)
 
     def _topic_name(self, topic_id: uuid.UUID) -> str | None:
         topic = self.cluster.topic_of(topic_id)

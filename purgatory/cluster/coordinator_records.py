@@ -55,6 +55,7 @@ from purgatory.kafka.groups.consumer_group_member import (
     CurrentAssignment,
     GroupRecordKey,
     GroupRecordValue,
+    InitializedPartitions,
     MemberState,
     RecordKind,
     Subscription,
@@ -130,6 +131,7 @@ _SHARE_NUMBERS = {
     RecordKind.TARGET_EPOCH: 12,
     RecordKind.TARGET: 13,
     RecordKind.CURRENT: 14,
+    RecordKind.SHARE_STATE: 15,
 }
 _SHARE_KINDS = {number: kind for kind, number in _SHARE_NUMBERS.items()}
 
@@ -173,6 +175,15 @@ _CURRENT_VALUE = Schema(
 
 _SHARE_CURRENT_VALUE = Schema(INT16, INT32, INT32, INT8, _PARTITIONS, flexible=True)
 """Version, epoch, previous epoch, state, assigned."""
+
+_SHARE_STATE_VALUE = Schema(
+    INT16,
+    *2 * (Array(COMPACT, Schema(UUID16, STRING, Array(COMPACT, INT32), flexible=True)),),
+    Array(COMPACT, Schema(UUID16, STRING, flexible=True)),
+    flexible=True,
+)
+"""Version; topics with the partitions whose state is being initialized, and is; topics whose state
+is being deleted. Only the second are written."""
 
 # __transaction_state.
 
@@ -330,6 +341,10 @@ def encode_group_value(key: GroupRecordKey, value: GroupRecordValue) -> bytes:
             return _CURRENT_VALUE.write((0, *state, *owned))
         case frozenset():
             return _TARGET_VALUE.write((0, _listed(value)))
+        case InitializedPartitions():
+            numbers = by_topic(value.partitions)
+            topics = [(topic_id, name, numbers[topic_id]) for topic_id, name in value.names]
+            return _SHARE_STATE_VALUE.write((0, (), topics, ()))
     return _EPOCH_VALUE.write((0, value))
 
 
@@ -349,6 +364,11 @@ def decode_group_value(key: GroupRecordKey, data: bytes) -> GroupRecordValue:
                 timeout_ms, protocols = tags["classic"]
                 classic = ClassicMetadata(timeout_ms, tuple(map(tuple, protocols)))
             return Subscription._make((*fields, None, classic))
+        case RecordKind.SHARE_STATE:
+            _, _, topics, _ = _SHARE_STATE_VALUE.read(data, 0)[0]
+            names = tuple((topic_id, name) for topic_id, name, _ in topics)
+            found = _partitions([(topic_id, numbers) for topic_id, _, numbers in topics])
+            return InitializedPartitions(found, names)
         case RecordKind.TARGET:
             return _partitions(_TARGET_VALUE.read(data, 0)[0][1])
         case RecordKind.CURRENT:

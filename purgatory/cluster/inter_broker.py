@@ -159,12 +159,14 @@ class SharePersister:
             respond,
         )
 
-    def set_start(self, key: ShareKey, start_offset: int, respond: RespondCode) -> None:
-        """As `ShareCoordinator.set_start`."""
+    def initialize(
+        self, key: ShareKey, state_epoch: int, start_offset: int, respond: RespondCode
+    ) -> None:
+        """As `ShareCoordinator.initialize`."""
         self._change(
             key,
-            lambda coordinator, respond_state: coordinator.set_start(
-                key, start_offset, respond_state
+            lambda coordinator, respond_state: coordinator.initialize(
+                key, state_epoch, start_offset, respond_state
             ),
             respond,
         )

@@ -43,7 +43,7 @@ from purgatory.kafka.controller import Controller
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.groups.assignors import ASSIGNORS
 from purgatory.kafka.groups.consumer_group_member import Principal
-from purgatory.kafka.groups.share_group import SHARE_ASSIGNORS
+from purgatory.kafka.groups.share_group import SHARE_ASSIGNOR
 from purgatory.kafka.security.authorizer import Authorizer, Operation, ResourceType
 from purgatory.kafka.settings.group_settings import (
     BOUNDED,
@@ -198,6 +198,7 @@ class ClusterMetadata:
         values: Mapping[str, object] = {
             "auto.create.topics.enable": config.auto_create_topics,
             "auto.leader.rebalance.enable": config.auto_leader_rebalance,
+            "connections.max.idle.ms": round(config.limits.idle_s * 1_000),
             "default.replication.factor": self.default_replication,
             "delete.topic.enable": True,
             "group.consumer.assignors": ",".join(ASSIGNORS),
@@ -207,17 +208,22 @@ class ClusterMetadata:
             "group.max.session.timeout.ms": groups.max_session_timeout_ms,
             "group.max.size": groups.max_size,
             "group.min.session.timeout.ms": groups.min_session_timeout_ms,
-            "group.share.assignors": ",".join(SHARE_ASSIGNORS),
+            "group.share.assignors": SHARE_ASSIGNOR,
             "group.share.max.share.sessions": groups.share_max_sessions,
             "group.share.max.size": groups.share_max_size,
             "leader.imbalance.check.interval.seconds": math.ceil(config.leader_imbalance_check_s),
             "num.partitions": config.default_partitions,
             "offsets.topic.num.partitions": config.offsets_partitions,
+            "offsets.topic.replication.factor": self._max_replication,
             "replica.lag.time.max.ms": config.replica_max_lag_ms,
+            "share.coordinator.state.topic.min.isr": config.min_insync_replicas,
             "share.coordinator.state.topic.num.partitions": config.share_state_partitions,
+            "share.coordinator.state.topic.replication.factor": self._max_replication,
             "socket.request.max.bytes": config.limits.frame_bytes,
             "transaction.max.timeout.ms": config.transactions.max_timeout_ms,
             "transaction.state.log.num.partitions": config.transactions_partitions,
+            "transaction.state.log.min.isr": config.min_insync_replicas,
+            "transaction.state.log.replication.factor": self._max_replication,
             "transactional.id.expiration.ms": config.transactions.id_expiration_ms,
         }
         of_groups = [bounded.broker_settings(groups) for bounded in BOUNDED.values()]

@@ -264,10 +264,21 @@ def _too_large(max_bytes: int) -> SwollenBatchError:
     return SwollenBatchError(f"more than {max_bytes} bytes come out of a compressed batch")
 
 
+_lz4_any = _decompress_into(cramjam.lz4.decompress_into)
+_LZ4_FLAGS_AT, _LZ4_INDEPENDENT = 4, 0x20
+
+
+def _lz4_opened(data: bytes, max_bytes: int) -> bytes:
+    """Decompress a frame; Java's clients and brokers read independent blocks alone."""
+    if len(data) > _LZ4_FLAGS_AT and not data[_LZ4_FLAGS_AT] & _LZ4_INDEPENDENT:
+        raise cramjam.DecompressionError("lz4: blocks depend on others: Java reads none such")
+    return _lz4_any(data, max_bytes)
+
+
 _CODECS: Mapping[int, Callable[[bytes, int], bytes]] = {
     1: _gzip,
     2: _snappy,
-    3: _decompress_into(cramjam.lz4.decompress_into),
+    3: _lz4_opened,
     4: _decompress_into(cramjam.zstd.decompress_into),
 }
 
@@ -386,10 +397,18 @@ def earliest_offset_since(partition: Partition, since_ms: int) -> int:
 def latest(log: Log, upto_offset: int) -> Record | None:
     """Return the record with the largest timestamp; the first of several.
 
+    Deleted ones count as long as their segment is there, as in Kafka.
+
     Raises:
         ValueError: a batch can't be looked into.
     """
-    newest = max(_batches(log, upto_offset), key=attrgetter("max_timestamp_ms"), default=None)
+    batches = (
+        batch
+        for segment in (*log.closed_segments(), log.active_segment)
+        for batch in segment.batches
+        if batch.base_offset < upto_offset
+    )
+    newest = max(batches, key=attrgetter("max_timestamp_ms"), default=None)
     if newest is None:
         return None
     return max(read_records(newest), key=lambda record: record.timestamp_ms, default=None)

@@ -101,8 +101,7 @@ class TracedReaders:
             group.session_us = milliseconds(body.session_timeout) * 1_000
             self._assigned(client, now_us)
         elif api_key == _LEAVE:
-            members = getattr(body, "members", ()) if request.api_version >= _LEAVES_BY_LIST else ()
-            for leaving in members or (body,):
+            for leaving in body.members if request.api_version >= _LEAVES_BY_LIST else (body,):
                 self._leave(group, leaving.member_id)
             self._assigned(client, now_us)
         elif api_key in (_SYNC, _HEARTBEAT):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -14,6 +15,11 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def short_id(number: UUID) -> str:
+    """Return an id as Kafka shows it: 22 characters."""
+    return urlsafe_b64encode(number.bytes).decode().rstrip("=")
 
 
 class TopicIdPartition(NamedTuple):

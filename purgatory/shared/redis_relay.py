@@ -69,7 +69,7 @@ class RedisRelay(Relay):
         # and database have that of others, for the first "@" is ours.
         quoted = self.prefix.replace("%", "%25").replace("@", "%40")
         self.channels = f"{quoted}@{self._place.get('db', 0)}:"
-        """What all channels of this relay begin with."""
+        """The prefix of all channels of this relay."""
         self._links: dict[str, _Link] = {}
         self._slots: dict[int, Any] = {}
         self._ended: asyncio.Future[None] | None = None

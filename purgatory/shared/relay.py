@@ -459,7 +459,7 @@ class Relay(ABC):
             found = await asyncio.gather(
                 *(receiver.read_all() for receiver in unread), return_exceptions=True
             )
-            # What a read raised is logged by its purgatory; the others have read.
+            # The error of a read is logged by its purgatory; the others have read.
             unread = [
                 receiver
                 for receiver, error in zip(unread, found, strict=True)

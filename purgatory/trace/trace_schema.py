@@ -230,7 +230,8 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         *_negative("keys", "timeout_ms"),
         Rule(
             MISSING,
-            "size(array_compact(watch_keys)) < size(watch_keys)",
+            "case when size(watch_keys) = 1 then get(watch_keys, 0) is null "
+            "else size(array_compact(watch_keys)) < size(watch_keys) end",
             "'watch_keys has a null, and must have texts'",
         ),
     ),

@@ -42,7 +42,7 @@ class UnhandledErrors:
         self.tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
         """The tasks that are no host's."""
         self.contexts: list[Mapping[str, Any]] = []
-        """What the loop's exception handler was called with."""
+        """The context that the loop's exception handler was called with."""
         self.is_over = False
         """Whether the test is: ending a world may break connections that programs use."""
         self._raised = 0

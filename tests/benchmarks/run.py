@@ -4,7 +4,7 @@
     python -m tests.benchmarks.run NAME ...        # some of them
     python -m tests.benchmarks.run --full          # with what takes minutes and gigabytes more
 
-What a benchmark says beside its figures is shown as it comes. The exit status is 1 if a benchmark
+Other output of a benchmark is shown as it comes. The exit status is 1 if a benchmark
 failed, and 0 if all ran, whether or not their targets were met.
 """
 
@@ -79,7 +79,7 @@ def run_one(name: str, arguments: Sequence[str]) -> list[Figure] | None:
 
 
 def faults(figures: Sequence[Figure]) -> list[str]:
-    """What is wrong with the figures of a benchmark, whatever they are."""
+    """The errors in the figures of a benchmark, whatever they are."""
     times = Counter(figure.name for figure in figures)
     return [
         *([] if figures else ["it has no figures"]),

@@ -1,5 +1,5 @@
 """The cost of an add and a cancel with a million timeouts outstanding, beside those of event loops:
-asyncio's own, uvloop, and rloop.
+asyncio's own, uvloop, and rloop; and beside Kafka's own timer, where it can be run.
 
     python -m tests.benchmarks.timer_add_cancel
 
@@ -27,6 +27,7 @@ from typing import Protocol
 import rloop
 import uvloop
 
+from tests.benchmarks.kafka_classes import kafka_classes
 from tests.benchmarks.measurement import Figure, Size, collector_off, in_turns, run_alone, say
 from timer import NATIVE, SystemTimer, TimerTask
 
@@ -241,6 +242,49 @@ def compare(
     return measured
 
 
+def beside_kafkas(size: Size) -> list[Figure]:
+    """Compare tasks that are added, cancelled in order, made and added, in an empty timer."""
+    count = size.pick(2_000, MANY)
+    with kafka_classes(size) as kafka:
+        if kafka is None:
+            return []
+        kafka.warm_up(1, count)
+        with collector_off():
+            ns = in_turns(
+                {"ours": lambda: filled_ns(count), "Kafka's": lambda: kafka.timeouts_ns(count)}, 5
+            )
+    figures = []
+    for step, most in (("add", 1.5), ("cancel", None), ("make and add", None)):
+        ours, theirs = ns["ours"][step], ns["Kafka's"][step]
+        say(f"{count:,} in turns with Kafka's, ns per {step}: {ours:.0f}, Kafka's {theirs:.0f}")
+        figures.append(Figure(f"{step} of {count:,} / Kafka's", ours / theirs, "x", most))
+    return figures
+
+
+def filled_ns(count: int) -> dict[str, float]:
+    """Return nanoseconds for each add, cancel, and ``call_later``, of a timer that was empty."""
+    delays_ms = random.Random(count).choices(DELAYS_MS, k=count)
+    tasks = [Task(delay_ms) for delay_ms in delays_ms]
+    timer = SystemTimer("benchmark")
+    add, call_later = timer.add, timer.call_later
+    times_s = [thread_time()]
+    for task in tasks:
+        add(task)
+    times_s.append(thread_time())
+    for task in tasks:
+        task.cancel()
+    times_s.append(thread_time())
+    calls = [call_later(delay_ms, nothing) for delay_ms in delays_ms]
+    times_s.append(thread_time())
+    assert len(calls) == timer.size
+    timer.close()
+    steps = ("add", "cancel", "make and add")
+    return {
+        step: (end_s - begin_s) / count * 1e9
+        for step, begin_s, end_s in zip(steps, times_s, times_s[1:], strict=False)
+    }
+
+
 def measure(size: Size = Size.USUAL) -> list[Figure]:
     rounds = size.pick(1, 3)
     few = compare(size.pick(100, FEW), False, rounds, repeats=size.pick(1, 20))
@@ -294,6 +338,7 @@ def measure(size: Size = Size.USUAL) -> list[Figure]:
             for name in ("add", "call_later")
             for theirs_too in ("asyncio", "uvloop", "rloop")
         ),
+        *beside_kafkas(size),
         Figure(
             f"add at {MANY:,} / at {FEW:,}", many["add"]["add"] / few["add"]["add"], "x", target=1.5
         ),

@@ -3,8 +3,8 @@
     python -m tests.mutation.forks
 
 Reads a line of JSON for each run, ``[[argument of pytest, ...], seconds]``, and answers ``passed``,
-``failed`` or ``timeout``. What is started anew for each run is the project alone, from the folder
-in which this runs. A run that starts threads without end is stopped by a limit on its memory.
+``failed`` or ``timeout``. Only the project is imported anew for each run, from the folder in which
+this runs. A run that starts threads without end is stopped by a limit on its memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pytest
 import structlog
 
 LOADED = (pytest, hypothesis.stateful, structlog)
-"""What takes long to import, and is not under test."""
+"""The modules that take long to import, and are not under test."""
 
 OPTIONS = (
     *("-q", "-x", "-p", "no:cacheprovider"),

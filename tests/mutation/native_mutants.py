@@ -247,152 +247,142 @@ MUTANTS = [
     NativeMutant(
         "who comes second to settle leaves the flags to be served",
         OPERATION,
-        "            self._op_expiry_due = False\n            self._op_forced_outcome = None\n"
-        "            return False\n        if self._op_outcome is PENDING:\n",
-        "            return False\n        if self._op_outcome is PENDING:\n",
+        "        operation._op_expiry_due = False\n        operation._op_forced_outcome = None\n"
+        "        return False\n    if operation._op_outcome is PENDING:\n",
+        "        return False\n    if operation._op_outcome is PENDING:\n",
     ),
     NativeMutant(
         "what a chain has left is settled at once by who forces it",
         OPERATION,
-        "        elif self._op_stage == DONE or (self._op_stage == DEFERRED and not resuming):\n",
-        "        elif self._op_stage == DONE:\n",
+        "    elif operation.stage == DONE or (operation.stage == DEFERRED and not resuming):\n",
+        "    elif operation.stage == DONE:\n",
     ),
     NativeMutant(
         "a chain has no end",
         OPERATION,
-        "                if trampoline.depth >= MAX_DEPTH:\n"
-        "                    trampoline.deferred.append((self, self._op_resume, self._op_state))\n",
-        "                if False:\n"
-        "                    trampoline.deferred.append((self, self._op_resume, self._op_state))\n",
+        "            if trampoline.depth >= MAX_DEPTH:\n                deferred = ",
+        "            if False:\n                deferred = ",
     ),
     NativeMutant(
         "what is settled leaves its retry on the timer",
         OPERATION,
-        "            retry.cancel()\n            self._op_retry = None  # no cycle",
-        "            self._op_retry = None  # no cycle",
+        "        retry.cancel()\n        operation._op_retry = None  # no cycle",
+        "        operation._op_retry = None  # no cycle",
         "with a lock: close by expiry, stranger",
     ),
     NativeMutant(
         "what is settled stays on the timer",
         OPERATION,
-        "        self.leave_timer()\n        retry = self._op_retry\n",
-        "        retry = self._op_retry\n",
+        "    leave_timer(operation)\n    retry = operation._op_retry\n",
+        "    retry = operation._op_retry\n",
         "on one key: event, cancel",
     ),
     NativeMutant(
         "a close does not wait for the check of what was forced meanwhile",
         OPERATION,
-        "                state.note_still_checked(self)  # completed from outside, amid a check\n",
-        "                pass\n",
+        "            state.note_still_checked(operation)  # completed from outside, amid a check\n",
+        "            pass\n",
     ),
     NativeMutant(
         "listeners are looked for before the outcome counts as told",
         OPERATION,
-        "        self._op_stage = DONE\n        if self._op_listeners is not None:\n"
-        "            self.notify()\n        return 0\n",
-        "        if self._op_listeners is not None:\n            self.notify()\n"
-        "        self._op_stage = DONE\n        return 0\n",
+        "    operation.stage = DONE\n    if operation._op_listeners is not None:\n"
+        "        notify(operation)\n    return 0\n",
+        "    if operation._op_listeners is not None:\n        notify(operation)\n"
+        "    operation.stage = DONE\n    return 0\n",
     ),
     NativeMutant(
         "who submits completes at once whatever another thread completed",
         OPERATION,
-        "            if self.submitter and self.submitter == self.completed_by:\n",
-        "            if self.submitter:\n",
+        "is_from_submitter = operation.moved_by == me\n        operation.completer",
+        "is_from_submitter = operation.moved_by != 0\n        operation.completer",
     ),
     NativeMutant(
         "the flags are not looked at after the release",
         OPERATION,
-        "                self.owner = 0\n"
-        "                is_ours = False\n"
-        "                if retry is not None and self._op_is_deferred_to(retry):\n"
-        "                    break\n",
-        "                self.owner = 0\n                is_ours = False\n                break\n",
+        "            operation.owner = 0\n            is_ours = False\n"
+        "            if retry is not None and operation._op_is_deferred_to(retry):\n"
+        "                break\n",
+        "            operation.owner = 0\n            is_ours = False\n            break\n",
         "with a lock: event, check",
     ),
     NativeMutant(
         "an operation is served by two",
         OPERATION,
-        "                if self.owner:\n                    if between is NO_CALL:\n",
-        "                if self.owner and between is not NO_CALL:\n"
-        "                    if between is NO_CALL:\n",
+        "            if operation.owner:\n                if between is NO_CALL:\n",
+        "            if operation.owner and between is not NO_CALL:\n"
+        "                if between is NO_CALL:\n",
         "on one key: event, check",
     ),
     NativeMutant(
         "a retry that is put on the timer is not looked after",
         OPERATION,
-        "                if retry is not None and self._op_is_deferred_to(retry):\n",
-        "                if retry is not None:\n",
+        "            if retry is not None and operation._op_is_deferred_to(retry):\n",
+        "            if retry is not None:\n",
     ),
     NativeMutant(
         "a check that meets another is not noted (KAFKA-6653)",
         OPERATION,
-        "            operation._op_check_due = True\n"
-        "            completed += operation.own(me, NO_CALL, None)\n"
-        "            continue\n",
-        "            continue\n",
+        "        operation._op_check_due = True\n"
+        "        return own(operation, me, NO_CALL, None)\n",
+        "        return 0\n",
         "on one key: event, check",
     ),
     NativeMutant(
         "what is asked for during a check that does not hold is left",
         OPERATION,
-        "        operation.owner = 0\n"
-        "        if is_due(operation):\n"
-        "            completed += operation.own(me, NO_CALL, None)\n"
-        "    return completed\n",
-        "        operation.owner = 0\n    return completed\n",
+        "    operation.owner = 0\n"
+        "    if is_due(operation):\n"
+        "        return own(operation, me, NO_CALL, None)\n"
+        "    return 0\n",
+        "    operation.owner = 0\n    return 0\n",
         "on one key: event, check",
     ),
     NativeMutant(
         "an event checks under no lock of the user's",
         OPERATION,
-        "            or operation._op_lock is not None\n",
+        "        or operation._op_lock is not None\n",
         "",
     ),
     NativeMutant(
         "an event does not see that the time is up",
         OPERATION,
-        "            or operation._op_expiry_due\n",
-        "",
+        "is not None\n        or operation._op_expiry_due\n",
+        "is not None\n",
     ),
     NativeMutant(
         "an event checks what another thread is checking",
         OPERATION,
-        "            or operation.owner\n",
+        "        or operation.owner\n",
         "",
         "on one key: event, check",
     ),
     NativeMutant(
         "no second check after the watching",
         OPERATION,
-        "        if self._op_outcome is PENDING and self.call(between):\n"
-        "            return False\n"
-        "        self._op_check_due = True\n"
-        "        return self.do_due()\n",
-        "        if self._op_outcome is PENDING and self.call(between):\n"
-        "            return False\n"
-        "        return False\n",
+        "    if operation._op_outcome is PENDING and call(operation, between):\n"
+        "        return False\n    operation._op_check_due = True\n"
+        "    return do_due(operation)\n",
+        "    if operation._op_outcome is PENDING and call(operation, between):\n"
+        "        return False\n    return False\n",
         "new: watch, event",
     ),
     NativeMutant(
         "the flags are not looked at after a submission",
         OPERATION,
-        "                    between = NO_CALL\n"
-        "                self.owner = 0\n"
-        "                is_ours = False\n",
-        "                    if between is not NO_CALL:\n"
-        "                        self.owner = 0\n"
-        "                        is_ours = False\n"
-        "                        break\n"
-        "                    between = NO_CALL\n"
-        "                self.owner = 0\n"
-        "                is_ours = False\n",
+        "                between = NO_CALL\n            operation.owner = 0\n"
+        "            is_ours = False\n",
+        "                if between is not NO_CALL:\n                    operation.owner = 0\n"
+        "                    is_ours = False\n                    break\n"
+        "                between = NO_CALL\n            operation.owner = 0\n"
+        "            is_ours = False\n",
         "new with a lock: watch, event",
     ),
     NativeMutant(
         "the flag is cleared after a check that no event asked for, not before",
         OPERATION,
-        "            self._op_check_due = False\n            answer = ask(self, TRY_COMPLETE)\n",
-        "            answer = ask(self, TRY_COMPLETE)\n            self._op_check_due = False\n",
+        "        operation._op_check_due = False\n        answer = ask(operation, TRY_COMPLETE)\n",
+        "        answer = ask(operation, TRY_COMPLETE)\n        operation._op_check_due = False\n",
     ),
     NativeMutant(
         "the flag is cleared after the check, not before",
@@ -404,43 +394,42 @@ MUTANTS = [
     NativeMutant(
         "an expiry counts with a check that began before it",
         OPERATION,
-        "            expiring = self._op_expiry_due\n            self._op_check_due = False\n"
-        "            answer = ask(self, TRY_COMPLETE)\n",
-        "            self._op_check_due = False\n"
-        "            answer = ask(self, TRY_COMPLETE)\n"
-        "            expiring = self._op_expiry_due\n",
+        "        expiring = operation._op_expiry_due\n        operation._op_check_due = False\n"
+        "        answer = ask(operation, TRY_COMPLETE)\n",
+        "        operation._op_check_due = False\n"
+        "        answer = ask(operation, TRY_COMPLETE)\n"
+        "        expiring = operation._op_expiry_due\n",
     ),
     NativeMutant(
         "every completion at an expiry is a missed one",
         OPERATION,
-        "            unasked = not self._op_check_due  # no event asks for this check, only "
-        "the expiry does\n",
-        "            unasked = self._op_expiry_due\n",
+        "        unasked = not operation._op_check_due  # no event",
+        "        unasked = operation._op_expiry_due  # no event",
     ),
     NativeMutant(
         "what a check let go of is expired by it",
         OPERATION,
-        "        if self._op_was_abandoned():  # by the check\n",
-        "        if False:\n",
+        "    if operation._op_was_abandoned():  # by the check\n",
+        "    if False:\n",
     ),
     NativeMutant(
         "an interrupted check leaves the operation pending",
         OPERATION,
-        "            self.complete(FAILED, interrupt, False)\n            raise\n",
-        "            raise\n",
+        "        complete(operation, FAILED, interrupt, False)\n        raise\n",
+        "        raise\n",
     ),
     NativeMutant(
         "what was broken off is not noted in the books",
         OPERATION,
-        "        if self._op_state is not None:\n"
-        "            self._op_state.interrupted.append((self,))\n",
+        "    if operation._op_state is not None:\n"
+        "        operation._op_state.interrupted.append((operation,))\n",
         "",
     ),
     NativeMutant(
         "who starts a timeout does not look whether it is settled by now",
         OPERATION,
-        "        if self._op_outcome is not PENDING or not self._op_keys:\n"
-        "            self.leave_timer()\n",
+        "    if operation._op_outcome is not PENDING or not operation._op_keys:\n"
+        "        leave_timer(operation)\n",
         "",
         "new: watch, event",
     ),
@@ -461,16 +450,15 @@ MUTANTS = [
     NativeMutant(
         "a thread's number is taken for another's that settled it and ended",
         OPERATION,
-        "self.owner == thread or (self._op_stage != DONE and self.completer == thread)",
+        "self.owner == thread or (self.stage != DONE and self.completer == thread)",
         "self.owner == thread or self.completer == thread",
     ),
     NativeMutant(
         "who waits for ever is put on the timer",
         OPERATION,
-        "        if self.delay.ms >= FOREVER if self.has_delay_ms else self.delay_ms >= "
-        "FOREVER_MS:\n"
-        "            return 0\n",
-        "",
+        "    if operation.delay.ms >= FOREVER if operation.has_delay_ms else operation.delay_ms >= "
+        "FOREVER_MS:\n",
+        "    if False:\n",
     ),
     NativeMutant(
         "a value does not reach its own number",
@@ -583,9 +571,9 @@ MUTANTS = [
     NativeMutant(
         "an event that is broken off forgets whom it had yet to check",
         PURGATORY,
-        "            leave(state.lock, entered)\n            for operation in operations or ():\n"
+        "            for operation in (alone,) if alone is not None else operations or ():\n"
         "                state.interrupted.append((operation,))\n",
-        "            leave(state.lock, entered)\n",
+        "",
     ),
     NativeMutant(
         "a key that is given twice is watched twice",
@@ -596,13 +584,13 @@ MUTANTS = [
     NativeMutant(
         "an interrupted listener is lost",
         OPERATION,
-        "                self._op_listeners.insert(0, listener)\n",
+        "            operation._op_listeners.insert(0, listener)\n",
         "",
     ),
     NativeMutant(
         "each call has a chain of its own",
         TRAMPOLINE,
-        "        return kept.setdefault(_KEY, _new_trampoline())\n",
+        "        trampoline = kept.setdefault(_KEY, _new_trampoline())\n",
         "        return _new_trampoline()\n",
     ),
     NativeMutant(

@@ -2,7 +2,7 @@
 
     python -m tests.mutation.run purgatory/core/watchers.py --sample 30 --jobs 2 -- tests/unit/core
 
-What follows ``--`` are pytest's arguments. First all tests are run once, to see which lines each of
+Arguments behind ``--`` are pytest's. First all tests are run once, to see which lines each of
 them runs; ``--map`` keeps that for the next time. Then each mutant is tested in a copy of the
 project, by the quickest tests that run its lines, until the first fails or ``--timeout`` is over.
 Printed are the mutants that lived, and at the end how many of how many did.

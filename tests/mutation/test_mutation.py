@@ -55,7 +55,7 @@ def test_a_table_of_numbers_has_no_mutants() -> None:
     ]
 
 
-def test_what_it_changes_is_told() -> None:
+def test_run_tells_each_change() -> None:
     assert run.__doc__ is not None
     told = [str(mutant) for mutant in mutants_of(SOURCE)]
     assert "line 2: 'value < 0' -> '(value <= 0)'" in told
@@ -70,7 +70,7 @@ def test_the_quickest_tests_that_run_a_line_are_chosen() -> None:
     assert known.of_lines("a.py", 3, 8, most_s=10) == []
 
 
-def test_it_is_noted_which_tests_run_which_lines(tmp_path: Path) -> None:
+def test_map_has_the_tests_that_run_each_line(tmp_path: Path) -> None:
     name = "test_a_failing_task_is_counted_logged_and_harms_no_other"
     test = f"tests/unit/timer/test_system_timer.py::{name}"
     path = tmp_path / "map.json"

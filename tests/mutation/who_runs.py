@@ -27,7 +27,7 @@ FOLDERS = tuple(str(ROOT / folder) + os.sep for folder in ("timer", "purgatory")
 
 
 class WhoRuns(NamedTuple):
-    """Which tests run a line.
+    """The tests that run each line.
 
     Args:
         tests: by file, relative to the project, and line.

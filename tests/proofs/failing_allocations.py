@@ -2,7 +2,7 @@
 
     python -m tests.proofs.failing_allocations SHARE
 
-``_testcapi.set_nomemory`` has one allocation after another fail. What is native may go wrong in a
+``_testcapi.set_nomemory`` has one allocation after another fail. Native code may go wrong in a
 way that ends the process, hence a process of its own.
 """
 
@@ -52,7 +52,7 @@ def make(row: str, number: int) -> bool:
     except MemoryError:
         failed = True
     except (RuntimeError, SystemError) as error:
-        # So says CPython of a lock and of a frame for which there is no memory.
+        # CPython says so of a lock and of a frame for which there is no memory.
         if str(error) not in ("can't allocate lock", "error return without exception set"):
             raise
         failed = True

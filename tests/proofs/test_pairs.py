@@ -36,7 +36,7 @@ def core(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
         yield load_core()
     else:
         with on_no_chain():
-            # What is in Python above the native parts has its switch points too.
+            # Python code above the native parts has its switch points too.
             yield load_native_core(every_step=True)
 
 

@@ -12,8 +12,12 @@ VARIES = "<varies>"
 """A field in which two recordings of one Kafka differ: nothing is compared with it."""
 
 ABSENT = "(absent)"
-_KEYS = ("Name", "TopicName", "ResourceName", "ApiKey", "PartitionIndex", "PrincipalType")
-"""The fields that name the elements of a list, if each has its own."""
+_KEYS = (
+    *("Name", "TopicName", "ResourceName", "ApiKey", "PartitionIndex", "PrincipalType"),
+    "MemberId",
+)
+"""The fields that name the elements of a list, if each has its own. Kafka's groups list members in
+the order of a hash table."""
 
 _SHOWN_CHARACTERS = 100
 _LONG_NAME = 80
@@ -81,13 +85,13 @@ def _fields(step: str, path: str, theirs: Any, ours: Any) -> Iterator[Difference
 
 def _is_name(key: str | None, name: str) -> bool:
     """Whether an element's key tells it in a path; partitions' and runs' own names don't."""
-    is_own = key in (None, "PartitionIndex") or "<run>" in name
+    is_own = key in (None, "PartitionIndex", "MemberId") or "<run>" in name
     return not is_own and len(name) <= _LONG_NAME
 
 
 def _key(elements: Sequence[Any]) -> str | None:
     for key in _KEYS:
-        if all(isinstance(one, Mapping) and one.get(key) is not None for one in elements):
+        if all(isinstance(one, Mapping) and one.get(key) not in (None, VARIES) for one in elements):
             return key
     return None
 

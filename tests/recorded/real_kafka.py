@@ -9,7 +9,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -27,8 +27,10 @@ _HERE = Path(__file__).parent / "kafka"
 _BUILD = Path(__file__).parents[2] / "build" / "real-kafka"
 _AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
-_CONTROLLERS = 100
+CONTROLLERS = 100
 """How far the controllers' ports are behind the brokers'."""
+
+_More = Callable[[int], Mapping[str, object]]
 
 _STARTS_S, _STOPS_S = 120.0, 20.0
 
@@ -70,20 +72,22 @@ class RealKafka:
         jars: the folder of Kafka's jars.
         folder: that of the settings, logs and data.
         ports: the brokers' ports.
+        more: settings of a broker, by its place, in place of the usual ones.
     """
 
-    def __init__(self, jars: Path, folder: Path, ports: Sequence[int]) -> None:
+    def __init__(self, jars: Path, folder: Path, ports: Sequence[int], more: _More) -> None:
         self.port = ports[0]
         self._jars = jars
         self._folder = folder
         self._ports = ports
+        self._more = more
         self._running: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(self) -> None:
         """Format the folders and start all brokers."""
         for number in range(len(self._ports)):
             settings = self._file(number + 1)
-            values = _settings(self._folder, self._ports, number)
+            values = {**_settings(self._folder, self._ports, number), **self._more(number)}
             settings.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
             _format(self._jars, settings)
         for number in range(len(self._ports)):
@@ -125,20 +129,25 @@ class RealKafka:
 
 @contextmanager
 def real_kafka(
-    version: str, first_port: int = DEFAULT_PORT, brokers: int = BROKERS
+    version: str,
+    first_port: int = DEFAULT_PORT,
+    brokers: int = BROKERS,
+    more: _More = lambda place: {},
 ) -> Iterator[RealKafka]:
     """Run brokers; the first has the first port, the others the ports after it.
+
+    A broker's place counts from 0; ``more`` gives settings in place of the usual ones.
 
     Raises:
         RealKafkaError: a port is taken, or a broker does not start.
     """
     jars = fetch_jars(version)
     ports = [first_port + number for number in range(brokers)]
-    for port in [*ports, *(port + _CONTROLLERS for port in ports)]:
+    for port in [*ports, *(port + CONTROLLERS for port in ports)]:
         if _listens(port):
             raise RealKafkaError(f"port {port} is taken: make record PORT=...")
     folder = Path(tempfile.mkdtemp(prefix="real-kafka-"))
-    cluster = RealKafka(jars, folder, ports)
+    cluster = RealKafka(jars, folder, ports, more)
     try:
         cluster.start()
         yield cluster
@@ -149,7 +158,7 @@ def real_kafka(
 
 def _settings(folder: Path, ports: Sequence[int], number: int) -> Mapping[str, object]:
     def voter(place: int, port: int) -> str:
-        return f"{place + 1}@{HOST}:{port + _CONTROLLERS}"
+        return f"{place + 1}@{HOST}:{port + CONTROLLERS}"
 
     client = f"PLAINTEXT://{HOST}:{ports[number]}"
     replicas = min(len(ports), 3)
@@ -158,7 +167,7 @@ def _settings(folder: Path, ports: Sequence[int], number: int) -> Mapping[str, o
         "process.roles": "broker,controller",
         "node.id": number + 1,
         "controller.quorum.voters": ",".join(voter(*place) for place in enumerate(ports)),
-        "listeners": f"{client},CONTROLLER://{HOST}:{ports[number] + _CONTROLLERS}",
+        "listeners": f"{client},CONTROLLER://{HOST}:{ports[number] + CONTROLLERS}",
         "advertised.listeners": client,
         "controller.listener.names": "CONTROLLER",
         "inter.broker.listener.name": "PLAINTEXT",

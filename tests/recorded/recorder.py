@@ -1,7 +1,8 @@
 """A client that runs a program at a cluster, real or ours, and records what it is answered.
 
 Programs are coroutines of a `Recorder`. A step is one request and its renamed answer; its name says
-the API, the version and what is special about it. What a program only waits for is no step.
+the API, the version and what is special about it. Requests by which a program only waits are no
+steps.
 """
 
 from __future__ import annotations

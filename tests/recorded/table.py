@@ -272,22 +272,30 @@ def unfold(name: str) -> Iterator[str]:
 
 
 def render_meant() -> str:
-    """Return the meant differences as a table of Markdown, a row for each reason and field."""
-    rows = [
-        f"| {_programs(entry)} | {', '.join(map(_code, entry.paths))} | {_code(entry.theirs)} | "
-        f"{_code(entry.ours)} | {entry.reason} |"
-        for entry in read_entries(MEANT_FILE)
-    ]
+    """Return the meant differences as a table of Markdown, a row for each reason."""
+    groups: dict[str, list[Entry]] = defaultdict(list)
+    for entry in read_entries(MEANT_FILE):
+        groups[entry.reason].append(entry)
+    rows = []
+    for reason, entries in groups.items():
+        fields = _codes(path for entry in entries for path in entry.paths)
+        theirs = _codes(entry.theirs for entry in entries)
+        ours = _codes(entry.ours for entry in entries)
+        rows.append(f"| {_programs(entries)} | {fields} | {theirs} | {ours} | {reason} |")
     head = ["| programs | field | Kafka | ours | why |", "|---|---|---|---|---|"]
     return "\n".join([*head, *rows])
 
 
-def _programs(entry: Entry) -> str:
-    count = len(entry.programs)
-    return ", ".join(entry.programs) if count <= _FEW else f"{count} programs"
+def _programs(entries: Iterable[Entry]) -> str:
+    programs = dict.fromkeys(name for entry in entries for name in entry.programs)
+    return ", ".join(programs) if len(programs) <= _FEW else f"{len(programs)} programs"
 
 
 _FEW = 5
+
+
+def _codes(texts: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(map(_code, texts)))
 
 
 def _code(text: str) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.suites.outcomes import Outcome, Verdict
+from tests.suites.outcomes import Outcome, Verdict, read_junit
 from tests.suites.sources import BUILD, KAFKA_PYTHON, ROOT, python_source
 
 NAME = f"kafka-python {KAFKA_PYTHON}"
@@ -61,19 +60,7 @@ def _run(source: Path, report: Path, *chosen: str) -> dict[str, Outcome]:
 
 def read_report(report: Path) -> Iterator[Outcome]:
     """Yield the outcomes in a report of pytest's."""
-    for case in ET.parse(report).getroot().iter("testcase"):
-        path = case.get("classname", "").replace(".", "/")
-        file, _, of_class = path.partition("/Test")
+    for one in read_junit(report):
+        file, _, of_class = one.of.replace(".", "/").partition("/Test")
         within = f"Test{of_class}::" if of_class else ""
-        bad = next((one for one in case if one.tag in ("failure", "error", "skipped")), None)
-        verdict = Verdict.PASSED
-        if bad is not None:
-            verdict = Verdict.SKIPPED if bad.tag == "skipped" else Verdict.FAILED
-        why = "" if bad is None else bad.get("message", "").splitlines()[:1]
-        yield Outcome(
-            NAME,
-            f"{file}.py::{within}{case.get('name')}",
-            verdict,
-            float(case.get("time", "0")),
-            "".join(why),
-        )
+        yield one.outcome(NAME, f"{file}.py::{within}{one.name}")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -39,6 +40,21 @@ class Outcome(NamedTuple):
     tries: int = 1
 
 
+class JunitCase(NamedTuple):
+    """A case in a report of pytest's: its name, and the module and class that it is of."""
+
+    of: str
+    name: str
+    verdict: Verdict
+    took_s: float
+    why: str
+
+    def outcome(self, suite: str, case: str = "") -> Outcome:
+        """Return it as a suite's, by the name that repeats it, or by module, class and name."""
+        case = case or f"{self.of}::{self.name}"
+        return Outcome(suite, case, self.verdict, self.took_s, self.why)
+
+
 class Reason(NamedTuple):
     """The reason why a case is expected to fail, and whether it needs one of Kafka's own tools."""
 
@@ -61,6 +77,21 @@ class Count(NamedTuple):
         """The share of passed cases among those that ran and need no tool of Kafka's; 1 if none."""
         ran = self.passed + self.failed + self.expected - self.with_tools
         return self.passed / ran if ran else 1.0
+
+
+def read_junit(report: Path) -> Iterator[JunitCase]:
+    """Yield the cases of a report of pytest's.
+
+    A case that passed and then failed in its teardown is there twice.
+    """
+    for case in ET.parse(report).getroot().iter("testcase"):
+        bad = next((one for one in case if one.tag in ("failure", "error", "skipped")), None)
+        verdict, why = Verdict.PASSED, ""
+        if bad is not None:
+            verdict = Verdict.SKIPPED if bad.tag == "skipped" else Verdict.FAILED
+            why = "".join(bad.get("message", "").splitlines()[:1])
+        of, name = case.get("classname", ""), case.get("name", "")
+        yield JunitCase(of, name, verdict, float(case.get("time", "0")), why)
 
 
 def read_expected(path: Path = EXPECTED) -> dict[str, Reason]:

@@ -14,7 +14,8 @@ from confluent_kafka import Consumer, Producer
 
 from tests.suites.cluster_process import running_cluster
 from tests.suites.outcomes import Outcome, Verdict
-from tests.suites.sources import BUILD, QUIXSTREAMS, ROOT, environment_with
+from tests.suites.pytest_suites import environment_of
+from tests.suites.sources import BUILD, QUIXSTREAMS, ROOT
 
 NAME = f"quixstreams {QUIXSTREAMS}"
 _CASE = "transform_exactly_once"
@@ -27,7 +28,7 @@ _LIMIT_S = 240
 def run(only: str, short: bool) -> Iterator[Outcome]:
     """Yield what becomes of the one case, which the short selection has no time for."""
     if only in _CASE and not short:
-        python = environment_with("quixstreams", QUIXSTREAMS)
+        python = environment_of("quixstreams")
         began_s = time.monotonic()
         with running_cluster(
             BUILD / "cluster-quixstreams.log", "--topic", "source:2", "--topic", "result:2"

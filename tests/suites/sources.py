@@ -5,12 +5,14 @@ Sources are kept in `build/suites`, outside the project. A folder that is there 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -19,14 +21,21 @@ BUILD = ROOT / "build" / "suites"
 LIBRDKAFKA = "2.0.2"
 KAFKA_PYTHON = "3.0.12"
 AIOKAFKA = "0.14.0"
-QUIXSTREAMS = "3.28.1"
+QUIXSTREAMS = "3.25.0"
+FASTSTREAM = "0.7.4"
+KOMBU = "5.7.0"
+FRANZ_GO = "1.22.3"
+SARAMA = "1.61.1"
+KAFKA_GO = "0.4.51"
+CONFLUENT_KAFKA_GO = "2.11.1"
+TOXIPROXY = "2.5.0"
 
 _APT_SETTINGS = Path("/etc/apt")
 _TO_BUILD = "dpkg-dev g++ libssl-dev make zlib1g-dev"
 
 
 class MissingError(Exception):
-    """A tool of the system is missing; the message names the packages to install."""
+    """A tool of the system or a source is missing; the message says how to get it."""
 
 
 def librdkafka_source() -> Path:
@@ -89,21 +98,102 @@ def python_source(package: str, version: str) -> Path:
     return folder
 
 
-def environment_with(package: str, version: str) -> Path:
-    """Return the Python of an environment that has a package, and not this project's.
+def checkout(package: str, version: str, repository: str, tag: str) -> Path:
+    """Return the folder of a project whose package has no tests: its user puts it there.
+
+    Raises:
+        MissingError: it is not there.
+    """
+    folder = BUILD / f"{package}-{version}"
+    if not (folder / "tests").is_dir():
+        what = f"--branch {tag} https://github.com/{repository} {folder.relative_to(ROOT)}"
+        raise MissingError(f"its package has no tests: git clone {what}")
+    return folder
+
+
+def environment_with(package: str, version: str, *more: str) -> Path:
+    """Return the Python of an environment that has a package and more, and not this project's.
 
     Raises:
         MissingError: the package can't be installed.
     """
-    folder = BUILD / f"{package}-{version}"
+    folder = BUILD / f"python-{package}-{version}"
     python = folder / "bin" / "python"
-    if not (folder / "ready").exists():
+    ready, needed = folder / "ready", " ".join(more)
+    if not ready.exists() or ready.read_text(encoding="utf-8") != needed:
         BUILD.mkdir(parents=True, exist_ok=True)
         _run([sys.executable, "-m", "venv", "--clear", str(folder)], BUILD)
         pip = [str(python), "-m", "pip", "install", "--quiet"]
-        _run([*pip, f"{package}=={version}"], BUILD)
-        (folder / "ready").touch()
+        _run([*pip, f"{package}=={version}", *more], BUILD)
+        ready.write_text(needed, encoding="utf-8")
     return python
+
+
+def go_source(module: str, version: str, replaced: Mapping[str, str]) -> Path:
+    """Return a folder with a Go module's sources.
+
+    Args:
+        module: in Go's module proxy.
+        version: of the module.
+        replaced: words in the files of its first folder, and what stands there instead.
+
+    Raises:
+        MissingError: there is no Go, or the module can't be had.
+    """
+    _need_go()
+    folder = BUILD / f"{_name(module)}-{version}"
+    if not (folder / "ready").exists():
+        said = _go("mod", "download", "-json", f"{module}@v{version}")
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(json.loads(said)["Dir"], folder)
+        _run(["chmod", "-R", "u+w", str(folder)], BUILD)
+        for path in folder.glob("*.go"):
+            text = path.read_text(encoding="utf-8")
+            for before, after in replaced.items():
+                text = re.sub(rf"\b{before}\b", after, text)
+            path.write_text(text, encoding="utf-8")
+        (folder / "ready").touch()
+    return folder
+
+
+def go_program(module: str, version: str, package: str) -> Path:
+    """Return a program that Go builds from a module's package.
+
+    Raises:
+        MissingError: there is no Go, or the program can't be built.
+    """
+    folder = BUILD / f"{_name(module)}-{version}"
+    program = folder / package.rpartition("/")[2]
+    if not program.exists():
+        _need_go()
+        _go("install", f"{module}/{package}@v{version}", GOBIN=str(folder))
+    return program
+
+
+def _name(module: str) -> str:
+    return module.removesuffix("/v2").rpartition("/")[2]
+
+
+def _need_go() -> None:
+    if shutil.which("go") is None:
+        raise MissingError("Go is needed: apt-get install golang-go")
+
+
+def _go(*words: str, **variables: str) -> str:
+    """Return what Go prints."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(
+        ["go", *words],
+        cwd=BUILD,
+        env={**os.environ, **variables},
+        text=True,
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode:
+        said = "\n".join((done.stdout + done.stderr).splitlines()[-10:])
+        raise MissingError(f"go {' '.join(words)}\n{said}")
+    return done.stdout
 
 
 def build_librdkafka(source: Path) -> Path:

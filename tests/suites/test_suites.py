@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from tests.suites.beside import worse_here
+from tests.suites.go_tests import chosen_by, names_in, read_events, why_of
 from tests.suites.kafka_python_suite import read_report
 from tests.suites.librdkafka_suite import SHORT, Case, cases_in, why_not
 from tests.suites.outcomes import Count, Outcome, Reason, Verdict, count, read_expected
+from tests.suites.pytest_suites import put_address
+from tests.suites.sources import MissingError, checkout
 
 _TEST_C = """
     {.name = "<MAIN>", .flags = TEST_F_LOCAL},
@@ -94,3 +99,84 @@ def test_each_expected_failure_has_a_reason(tmp_path: Path) -> None:
 
 def test_no_case_of_the_short_selection_is_expected_to_fail() -> None:
     assert not [name for name in read_expected() if name.startswith(SHORT)]
+
+
+def test_address_takes_the_place_of_the_usual_one() -> None:
+    text = "connect('localhost', port='9092')"
+    replaced = {"'localhost'": "'{host}'", "'9092'": "'{port}'"}
+    assert put_address(text, replaced, "127.0.0.1:1234") == "connect('127.0.0.1', port='1234')"
+
+
+def test_checkout_says_how_to_get_it() -> None:
+    with pytest.raises(
+        MissingError, match=r"git clone --branch v0 https://.*/a/b build/suites/c-0"
+    ):
+        checkout("c", "0", "a/b", "v0")
+
+
+def test_case_is_worse_here_if_it_passed_there_alone() -> None:
+    def outcomes(*verdicts: Verdict) -> list[Outcome]:
+        return [Outcome("a", f"{n}", verdict, 1.0) for n, verdict in enumerate(verdicts)]
+
+    passed, failed, skipped = Verdict
+    theirs = outcomes(passed, passed, passed, failed, skipped)
+    ours = outcomes(passed, failed, skipped, failed, failed)
+    assert [one.case for one in worse_here(theirs, ours)] == ["1", "2"]
+
+
+_GO_TESTS = """package kafka
+func newClient(t *testing.T) {}
+func TestProduce(t *testing.T) {
+    newClient(t)
+}
+func TestMurmur(t *testing.T) {}
+"""
+
+
+def test_tests_in_finds_go_tests_that_use_a_client(tmp_path: Path) -> None:
+    (tmp_path / "a_test.go").write_text(_GO_TESTS)
+    (tmp_path / "b.go").write_text(_GO_TESTS.replace("Produce", "Other"))
+    assert names_in(tmp_path, "*_test.go", "newClient") == ["TestProduce"]
+    assert names_in(tmp_path, "*_test.go", "") == ["TestProduce", "TestMurmur"]
+
+
+def _go_events(*events: tuple[str, str, str]) -> list[str]:
+    names = ("Action", "Test", "Output")
+    return [json.dumps(dict(zip(names, event, strict=True))) for event in events]
+
+
+def test_go_events_become_outcomes_of_parts() -> None:
+    lines = _go_events(
+        ("run", "TestA", ""),
+        ("run", "TestA/one", ""),
+        ("output", "TestA/one", "    a_test.go:7: no broker\n"),
+        ("fail", "TestA/one", ""),
+        ("run", "TestA/two", ""),
+        ("pass", "TestA/two", ""),
+        ("fail", "TestA", ""),
+        ("run", "TestB", ""),
+        ("run", "TestB/one", ""),
+        ("pass", "TestB/one", ""),
+        ("fail", "TestB", ""),
+        ("run", "TestC", ""),
+        ("output", "TestC", "panic: nil\n"),
+    )
+    outcomes = [(one.case, one.verdict, one.why) for one in read_events("s", ["no event", *lines])]
+    assert outcomes == [
+        ("TestA/one", Verdict.FAILED, "a_test.go:7: no broker"),
+        ("TestA/two", Verdict.PASSED, ""),
+        ("TestB/one", Verdict.PASSED, ""),
+        ("TestB", Verdict.FAILED, ""),
+        ("TestC", Verdict.FAILED, "panic: nil"),
+    ]
+
+
+def test_reason_of_a_go_failure_is_the_last_line_told() -> None:
+    assert why_of(["    a_test.go:7: first\n", "    b_test.go:9: last\n", "--- FAIL"]) == (
+        "b_test.go:9: last"
+    )
+    assert why_of(["nothing"]) == ""
+
+
+def test_pattern_chooses_a_part_of_a_go_test_alone() -> None:
+    assert chosen_by("TestA/one/two=#01") == r"^TestA$/^one$/^two=\#01$"

@@ -51,7 +51,7 @@ def test_littles_law_holds_in_each_shipped_scenario(
     for row in pq.read_table(shipped(name).trace / "operations").to_pylist():
         if row["outcome"] == "immediate":
             continue  # it was never parked
-        # What is pending at the end has waited until then.
+        # Operations that are pending at the end have waited until then.
         until_us = end_us if row["outcome"] == "pending" else min(row["end_us"], end_us)
         for place in places_of(row):
             waits_us[place].append(until_us - row["start_us"])

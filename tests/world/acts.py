@@ -1,4 +1,4 @@
-"""What happens in a row: faults, changes of the topic, and the comings and goings of members."""
+"""The acts of a row: faults, changes of the topic, and the comings and goings of members."""
 
 from __future__ import annotations
 

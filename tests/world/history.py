@@ -83,7 +83,7 @@ class Epoch(NamedTuple):
 
 
 class Description(NamedTuple):
-    """What members and producers were told, beside what is said about them."""
+    """The responses to members and producers, beside what the cluster says about them."""
 
     part: str
     subject: str

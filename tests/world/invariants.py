@@ -1,4 +1,4 @@
-"""What holds in each row, whatever features meet in it."""
+"""The invariants that hold in each row, whatever features meet in it."""
 
 from __future__ import annotations
 

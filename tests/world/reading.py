@@ -15,7 +15,7 @@ _NO_SESSION = -1
 
 
 class Fetched(NamedTuple):
-    """What one partition gave.
+    """The records of one partition.
 
     Args:
         records: those of whole batches, but for control batches.

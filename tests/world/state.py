@@ -1,4 +1,4 @@
-"""What a cluster says about itself, by requests of its newest versions."""
+"""The state that a cluster tells, by requests of its newest versions."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ async def initialize_producer(admin: WireClient) -> None:
 
 
 async def _topics(admin: WireClient, row: Row) -> list[Description]:
-    """What each broker says of the topic, beside what the first one says and what was asked."""
+    """Each broker's description of the topic, beside the first one's and the request's."""
     by_broker = {}
     asked = {"topics": [{"name": TOPIC, "topic_id": None}]}
     for broker in admin.cluster.brokers:

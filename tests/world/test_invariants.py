@@ -148,7 +148,7 @@ DOCTORED: Mapping[Callable[[History], None], tuple[str, str]] = {
     _lose_record_in_restart: ("restart changes nothing", "log"),
     _gain_topic_in_restart: ("restart changes nothing", "controller"),
 }
-"""What breaks a sound history, with the invariant and the part of the product that it breaks."""
+"""Changes that break a sound history, with the invariant and the part of the product they break."""
 
 
 def test_sound_history_breaks_no_invariant() -> None:

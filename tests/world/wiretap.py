@@ -1,4 +1,4 @@
-"""What a cluster's brokers tell their clients, as it goes to the wire.
+"""The responses of a cluster's brokers, as they go to the wire.
 
 The answers are read by the schemas of the protocol, whoever the client is, and with TLS too.
 """

@@ -23,6 +23,8 @@ cdef class NativeTask:
     cdef char has_delay_ms  # whether its delay is an int of 64 bits, as nearly all are
     cdef char is_handed_over  # whether an executor of the user's has it
     cdef char is_whole  # whether __init__ was called
+    cdef char is_from_submitter  # of operations, as the next: here is room that would be padding
+    cdef short stage
     cdef object __weakref__
 
 

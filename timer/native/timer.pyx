@@ -58,9 +58,12 @@ from timer.machine_time import time
 from timer.snapshot import IDLE_MS, check_levels
 
 cdef object monotonic_ns = time.monotonic_ns
-cdef int64_t NS_PER_MS = 1_000_000
 cdef int64_t IDLE = IDLE_MS
 cdef int MANY = 256  # tasks that are run, or fall, before others may run
+
+
+cdef enum:
+    NS_PER_MS = 1_000_000  # a constant, by which no machine divides
 
 
 cdef enum:  # the lists of tasks that a timer has in hand, off the wheel

@@ -100,9 +100,17 @@ class SchemaChanges:
         if table is not None:
             if alteration.changes_columns and not self._options.create:
                 raise InvalidChangeError(NOT_APPLIED, f"{change.kind}: --no-create is set")
+            if alteration.is_converted:
+                self._clear_converted(table, alteration.unknown)
             self._alter(change.source, table, alteration)
         if alteration.renamed is not None:
             self._rename(change.source, alteration.renamed, table)
+
+    def _clear_converted(self, table: Table, unknown: str | None) -> None:
+        """Delete the rows, whose keys may be others; the log has all rows behind this change."""
+        if unknown is not None and self._target.has_rows(table.name):
+            raise InvalidChangeError(NOT_APPLIED, f"{table.name} is converted, and {unknown}")
+        self._target.clear_table(table.name)
 
     def _alter(self, source: str, table: Table, alteration: Alteration) -> None:
         """All names in a statement are those from before it: so columns are dropped first."""

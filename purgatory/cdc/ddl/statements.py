@@ -428,7 +428,7 @@ def parse_alter_table(
     if "PARTITION" in Tokens(parts[0]).words(2):
         # A clause of partitions is the only one, and its commas separate partitions.
         parts = parts[:1]
-    if any(map(_sets_charset, parts)):
+    if any(map(_may_become_binary, parts)):
         alteration.steps.extend(_resend_table())
     for part in parts:
         _parse_alteration(Tokens(part), alteration, database, mode)
@@ -437,13 +437,15 @@ def parse_alter_table(
     return alteration
 
 
-def _sets_charset(part: Sequence[Token]) -> bool:
-    """Whether the table gets another character set, and so do columns without one."""
+def _may_become_binary(part: Sequence[Token]) -> bool:
+    """Whether texts may become bytes: of all columns, or of those that the statement changes."""
     # Table options may follow each other without commas.
-    words = {token.text.upper() for token in part if token.kind is Kind.WORD}
-    return Tokens(part).word in _METADATA_ONLY - {"ALTER", "ORDER"} and not words.isdisjoint(
-        ("CHARACTER", "CHARSET", "COLLATE")
-    )
+    words = {token.text.strip("'\"`").upper() for token in part}
+    if words.isdisjoint(("CHARACTER", "CHARSET", "COLLATE")):
+        return False
+    if Tokens(part).word == "CONVERT":
+        return not words.isdisjoint(("BINARY", "DEFAULT"))
+    return Tokens(part).word in _METADATA_ONLY - {"ALTER", "ORDER"} and "BINARY" in words
 
 
 def _may_delete_rows(part: Sequence[Token]) -> bool:
@@ -485,7 +487,7 @@ def _parse_alteration(
     elif tokens.accept("RENAME"):
         _parse_rename(tokens, alteration, database)
     elif tokens.accept("CONVERT", "TO"):
-        steps.extend(_resend_table())
+        steps.append({"do": "resend-rows", "resent": True})
     elif tokens.words(3) == ["TRUNCATE", "PARTITION", "ALL"]:
         alteration.truncates = True
     elif word in _UNSUPPORTED:
@@ -509,8 +511,8 @@ def _add_part(tokens: Tokens, mode: SqlMode) -> list[dict[str, Any]]:
 
 
 def _resend_table() -> list[dict[str, Any]]:
-    """The step for a table that had no key before, or gets another character set: known rows can't
-    be identified, or the server converted them, and will convert columns to it."""
+    """The step for a table that had no key before, or whose texts become bytes: known rows can't be
+    identified, or columns get types that the statement does not name."""
     return [{"do": "resend-table"}]
 
 

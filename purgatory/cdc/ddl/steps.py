@@ -8,16 +8,18 @@
  "resent": true}
 {"do": "rename-table", "database": "shop", "table": "purchases"}
 {"do": "create-like", "database": "shop", "table": "orders"}
+{"do": "resend-rows", "resent": true}
 {"do": "resend-table"}
 {"do": "stop", "why": "EXCHANGE PARTITION moves rows that the log does not have"}
 
 A new column is null in existing rows. With `resent`, their values follow in the log: all rows of
 the table are sent again (`bootstrap-insert`), as of a position behind the statement, and the
 changes in between are there too. A changed column (`was`: its other name) is always resent, as the
-source may have converted its values. `resend-table` replaces the whole table, with the columns in
-`def`. `if` is a condition (`exists`, `absent`) on the column before the statement; where it does
-not hold, the step does nothing. `unknown` says why the values of a column in existing rows are not
-known.
+source may have converted its values. `resend-rows` deletes the rows, all of which the source may
+have converted. `resend-table` replaces the whole table, with the columns in `def`, which are the
+present ones: those of the statement are in no log. `if` is a condition (`exists`, `absent`) on the
+column before the statement; where it does not hold, the step does nothing. `unknown` says why the
+values of a column in existing rows are not known.
 
 Names are those in the statement. `Alteration` resolves them to columns as the source compares
 names.
@@ -77,6 +79,9 @@ class Alteration:
         self.renamed: str | None = None
         self.template: str | None = None
         self.is_resent = False
+        self.is_converted = False
+        # Why the converted rows are not known.
+        self.unknown: str | None = None
         self.error: str | None = None
         for step in steps:
             self._add(step)
@@ -99,6 +104,9 @@ class Alteration:
                 if step.get("if") != "exists" or column is not None:
                     self._rename(column, _text(step, "name"))
                     self.changed.append(_column(step))
+            case "resend-rows":
+                self.is_converted = True
+                self.unknown = None if step.get("unknown") is None else str(step["unknown"])
             case "resend-table":
                 self.is_resent = True
             case "rename-table":

@@ -42,6 +42,17 @@ class _Result(NamedTuple):
         return {"error_code": self.code, "error_message": self.message}
 
 
+_DONE = _Result(message="")
+"""Of lists and creations; Kafka's other responses have no text there."""
+_OF_FILTERS = (
+    (0, ResourceType.ANY),
+    (2, PatternType.ANY),
+    (2, PatternType.MATCH),
+    (5, Operation.ANY),
+    (6, Permission.ANY),
+)
+"""What stands in filters alone, by the place in an entry."""
+
 _DISABLED = _Result(ErrorCode.SECURITY_DISABLED, "this cluster has no authorizer")
 
 
@@ -51,12 +62,15 @@ async def describe_acls(
     """List the entries that match a filter."""
     found: list[Acl] = []
     acl_filter = _filter(request.body)
+    is_known = request.body.resource_type_filter in _RESOURCE_TYPES
     if not broker.cluster.security.is_authorizing:
         result = _DISABLED
+    elif not is_known:  # as in Kafka: nothing is of such a type
+        result = _DONE
     elif isinstance(acl_filter, _Result):
         result = acl_filter
     else:
-        result = _Result()
+        result = _DONE
         found = sorted(broker.authorizer.find(acl_filter))
     return {
         "throttle_time": 0,
@@ -87,7 +101,10 @@ async def create_acls(broker: BrokerServices, request: Request, connection: Conn
     changed = await _alter_acls(broker, added, [])
     return {
         "throttle_time": 0,
-        "results": [(result if result.code else changed).fields for result in results],
+        "results": [
+            (result if result.code else changed if changed.code else _DONE).fields
+            for result in results
+        ],
     }
 
 
@@ -160,7 +177,12 @@ def _new_acl(requested: Any) -> Acl | _Result:
     except ValueError as error:
         return _Result(ErrorCode.INVALID_REQUEST, str(error))
     wrong = check_acl(acl)
-    return acl if wrong is None else _Result(ErrorCode.INVALID_REQUEST, wrong)
+    if wrong is None:
+        return acl
+    is_filter = any(acl[place] is value for place, value in _OF_FILTERS)  # as in Kafka
+    return _Result(
+        ErrorCode.UNKNOWN_SERVER_ERROR if is_filter else ErrorCode.INVALID_REQUEST, wrong
+    )
 
 
 def _filter(requested: Any) -> AclFilter | _Result:
@@ -186,6 +208,8 @@ def _description(acl: Acl) -> dict[str, Any]:
         "permission_type": acl.permission,
     }
 
+
+_RESOURCE_TYPES = frozenset(map(int, ResourceType))
 
 NOT_REQUESTED = -(2**31)
 _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE = range(3, 9)

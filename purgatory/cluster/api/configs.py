@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from purgatory.cluster.api.log_dirs import log_dir_of
 from purgatory.cluster.broker_services import BrokerServices
 from purgatory.cluster.metadata import ClusterMetadata
 from purgatory.cluster.protocol.connection import Connection, Response
@@ -20,10 +21,11 @@ from purgatory.kafka.settings.alter_configs import (
     BROKER_KEYS,
     TOPIC_CONFIGS,
     ConfigChange,
+    ConfigOperation,
     ConfigResource,
     changed_settings,
 )
-from purgatory.kafka.settings.broker_settings import STATIC_SETTINGS
+from purgatory.kafka.settings.broker_settings import STATIC_SETTINGS, broker_configs
 from purgatory.kafka.settings.client_metrics import (
     CLIENT_METRICS_CONFIGS,
     CLIENT_METRICS_SETTINGS,
@@ -34,12 +36,15 @@ from purgatory.kafka.settings.group_settings import (
     default_group_settings,
     group_configs,
 )
+from purgatory.kafka.settings.setting import INT, LIST, PASSWORD, STRING, Setting
 from purgatory.kafka.settings.topic_settings import (
     BROKER_SETTINGS,
-    LIST,
     SETTINGS,
+    SMALL_SEGMENTS,
+    TOPIC_SETTINGS,
     BrokerSetting,
 )
+from purgatory.kafka.settings.unused_settings import UNUSED_OF_LISTENERS, UNUSED_STATIC
 from purgatory.kafka.topics import invalid_topic_name_reason
 
 _TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 2, 4, 8, 16, 32
@@ -51,12 +56,11 @@ _TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 2, 4, 8, 16, 32
     _DEFAULT_CONFIG,
 ) = 1, 2, 3, 4, 5
 _CLIENT_METRICS_CONFIG, _DYNAMIC_GROUP_CONFIG = 7, 8
-_INT = 3
 _ALL_BROKERS = ""
 _MIN_INSYNC = "min.insync.replicas"
 _THROTTLES = {"follower.replication.throttled.rate", "leader.replication.throttled.rate"}
 """Settings of brokers that are described once they are set."""
-_UNSET_ON_BROKERS = _THROTTLES | {"flush.ms", "retention.ms", "segment.ms"}
+_UNSET_ON_BROKERS = _THROTTLES | {"flush.ms", "retention.ms", "segment.jitter.ms", "segment.ms"}
 """Settings without a default: brokers have these times in hours, too."""
 _GROUP_DEFAULTS = default_group_settings(GroupConfig())
 _Known = tuple[int, str, str]
@@ -135,19 +139,18 @@ def _shown(broker: BrokerServices, kind: int, name: str) -> Sequence[Mapping[str
 
 def _configs_of(broker: BrokerServices, kind: int, name: str) -> Iterator[dict[str, Any]]:
     cluster = broker.cluster
-    _check_resource(cluster, kind, name)
+    _check_resource(broker, kind, name)
     if kind == _TOPIC:
         return described_topic_settings(broker, cluster.settings_of(name))
     if kind == _GROUP:
         return _group_configs(cluster, name)
     if kind == _CLIENT_METRICS:
         return _client_metrics_configs(cluster, name)
-    return (
-        _default_broker_configs(cluster) if name == _ALL_BROKERS else _broker_configs(cluster, name)
-    )
+    return _default_broker_configs(cluster) if name == _ALL_BROKERS else _broker_configs(broker)
 
 
-def _check_resource(cluster: ClusterMetadata, kind: int, name: str) -> None:
+def _check_resource(broker: BrokerServices, kind: int, name: str) -> None:
+    cluster = broker.cluster
     if kind == _TOPIC:
         invalid = invalid_topic_name_reason(name)
         if invalid is not None:
@@ -163,11 +166,11 @@ def _check_resource(cluster: ClusterMetadata, kind: int, name: str) -> None:
             f"{name!r} is a resource of type {kind}: topics ({_TOPIC}), brokers ({_BROKER}), "
             f"clients' metrics ({_CLIENT_METRICS}) and groups ({_GROUP}) have settings",
         )
-    elif name != _ALL_BROKERS and name not in map(str, cluster.brokers):
+    elif name not in (_ALL_BROKERS, str(broker.broker_id)):
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"there is no broker {name!r}; there are {', '.join(map(str, cluster.brokers))}, "
-            "and '' for all of them",
+            f"a broker knows its own settings, and those of all brokers, called '': this is "
+            f"{broker.broker_id}, and {name!r} was asked for",
         )
 
 
@@ -175,7 +178,8 @@ def described_topic_settings(
     broker: BrokerServices, own: Mapping[str, str]
 ) -> Iterator[dict[str, Any]]:
     """Yield all settings of a topic that has its own values for some of them."""
-    for name, setting in SETTINGS.items():
+    shown = {**SETTINGS, SMALL_SEGMENTS: TOPIC_SETTINGS[SMALL_SEGMENTS]}
+    for name, setting in (shown if SMALL_SEGMENTS in own else SETTINGS).items():
         known = list(_known_of_broker(broker.cluster, broker.broker_id, name))
         if name in own:
             known.insert(0, (_DYNAMIC_TOPIC_CONFIG, name, own[name]))
@@ -201,26 +205,46 @@ def _client_metrics_configs(cluster: ClusterMetadata, name: str) -> Iterator[dic
         yield _config(key, known, setting.kind, setting.doc, False, setting.default)
 
 
-def _broker_configs(cluster: ClusterMetadata, name: str) -> Iterator[dict[str, Any]]:
+def _broker_configs(broker: BrokerServices) -> Iterator[dict[str, Any]]:
+    cluster, broker_id = broker.cluster, broker.broker_id
+    name = str(broker_id)
     id_known = [(_STATIC_BROKER_CONFIG, "broker.id", name), (_DEFAULT_CONFIG, "broker.id", "-1")]
-    yield _config("broker.id", id_known, _INT, "The broker's number.", True)
-    places = ",".join(
-        f"{listener.name}://{cluster.brokers[int(name)].endpoint(listener)}"
-        for listener in cluster.config.all_listeners
-    )
-    listeners_known = [(_STATIC_BROKER_CONFIG, "advertised.listeners", places)]
-    yield _config("advertised.listeners", listeners_known, LIST, "Where clients come.", True)
-    for own, value in cluster.broker_settings().items():
-        setting = STATIC_SETTINGS[own]
-        known = [(_DEFAULT_CONFIG, own, setting.default or "")]
-        if value != setting.default:
-            known.insert(0, (_STATIC_BROKER_CONFIG, own, value))
-        yield _config(own, known, setting.kind, setting.doc, True)
+    yield _config("broker.id", id_known, INT, "The broker's number.", True)
+    for own, (value, kind) in _own_settings(broker).items():
+        known = [(_STATIC_BROKER_CONFIG, own, value)]
+        yield _config(own, known, kind, "The broker's own.", own != "listeners")
+    rack = cluster.config.rack(broker_id)
+    racks = [] if rack is None else [(_STATIC_BROKER_CONFIG, "broker.rack", rack)]
+    yield _config("broker.rack", racks, STRING, "Where the broker is.", True)
+    values = cluster.broker_settings()
+    static: Mapping[str, Setting] = {**UNUSED_STATIC, **UNUSED_OF_LISTENERS, **STATIC_SETTINGS}
+    for own, setting in static.items():
+        default = setting.default
+        told = values.get(own, default)
+        known = [] if default is None else [(_DEFAULT_CONFIG, own, default)]
+        if told is not None and told != default:
+            known.insert(0, (_STATIC_BROKER_CONFIG, own, told))
+        yield _config(own, known, setting.kind, setting.doc, own not in UNUSED_OF_LISTENERS)
     for own, key in BROKER_KEYS.items():
         setting = BROKER_SETTINGS[key]
-        known = list(_known_of_broker(cluster, int(name), key))
+        known = list(_known_of_broker(cluster, broker_id, key))
         if known or key not in _THROTTLES:
             yield _config(own, known, setting.kind, setting.doc, False, None)
+
+
+def _own_settings(broker: BrokerServices) -> Mapping[str, tuple[str, int]]:
+    """Return the settings that each broker has for itself: the values and their types."""
+    places = ",".join(
+        f"{listener.name}://{broker.cluster.brokers[broker.broker_id].endpoint(listener)}"
+        for listener in broker.cluster.config.all_listeners
+    )
+    return {
+        "node.id": (str(broker.broker_id), INT),
+        "advertised.listeners": (places, LIST),
+        "listeners": (places, LIST),
+        "process.roles": ("broker,controller", LIST),
+        "log.dirs": (log_dir_of(broker), LIST),
+    }
 
 
 def _default_broker_configs(cluster: ClusterMetadata) -> Iterator[dict[str, Any]]:
@@ -275,7 +299,7 @@ def _config(
         "read_only": read_only,
         "config_source": source,
         "is_default": source == _DEFAULT_CONFIG,
-        "is_sensitive": False,
+        "is_sensitive": kind == PASSWORD,
         "synonyms": [
             {"name": called, "value": value, "source": source} for source, called, value in known
         ],
@@ -373,10 +397,12 @@ def _altered_resource(
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name!r} is there {count} times")
         if requested.resource_type == _TOPIC and not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "no settings are those of all topics")
+        if requested.resource_type == _BROKER_LOGGER and name == str(broker.broker_id):
+            raise KafkaError(ErrorCode.INVALID_CONFIG, "there are no loggers")
         settings = _settings_of(broker, requested.resource_type, name)
         changed = change(requested, settings)
         if requested.resource_type == _BROKER:
-            _check_min_insync(broker.cluster, name, settings.now, changed)
+            _check_min_insync(broker.cluster, requested, settings.now, changed)
         delays = None if validate_only else broker.cluster.delays
         old = None if delays is None else list(_configs_of(broker, requested.resource_type, name))
         if not validate_only and not settings.put(changed):
@@ -389,23 +415,29 @@ def _altered_resource(
 
 
 def _check_min_insync(
-    cluster: ClusterMetadata, name: str, former: Mapping[str, str], changed: Mapping[str, str]
+    cluster: ClusterMetadata, requested: Any, former: Mapping[str, str], changed: Mapping[str, str]
 ) -> None:
     """Refuse what Kafka refuses where eligible leaders are on: they are counted cluster-wide."""
     if not cluster.controller.feature_levels[ELIGIBLE_LEADERS]:
         return
-    before, after = former.get(_MIN_INSYNC), changed.get(_MIN_INSYNC)
-    if name != _ALL_BROKERS and before != after:
-        error = f"{_MIN_INSYNC} is that of all brokers: set it for ''"
-        raise KafkaError(ErrorCode.INVALID_CONFIG, error)
-    if name == _ALL_BROKERS and before is not None and after is None:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{_MIN_INSYNC} of all brokers can't be removed")
+    if requested.resource_name != _ALL_BROKERS:
+        if former.get(_MIN_INSYNC) != changed.get(_MIN_INSYNC):
+            error = f"{_MIN_INSYNC} is that of all brokers: set it for ''"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, error)
+    elif _MIN_INSYNC not in changed:
+        operations = {
+            config.name: getattr(config, "config_operation", None) for config in requested.configs
+        }
+        replaces = all(operation is None for operation in operations.values())
+        if replaces or operations.get(_MIN_INSYNC) == ConfigOperation.DELETE:
+            error = f"{_MIN_INSYNC} of all brokers can't be removed"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, error)
 
 
 def _settings_of(broker: BrokerServices, kind: int, name: str) -> _Settings:
     cluster = broker.cluster
     controller = cluster.controller
-    _check_resource(cluster, kind, name)
+    _check_resource(broker, kind, name)
     if kind == _TOPIC:
         return _Settings(
             cluster.settings_of(name),
@@ -428,7 +460,7 @@ def _settings_of(broker: BrokerServices, kind: int, name: str) -> _Settings:
             lambda settings: controller.change_client_metrics(name, settings),
         )
     broker_id = None if name == _ALL_BROKERS else int(name)
-    own = {} if broker_id is None else {"broker.id": name}
+    own = {key: value for key, (value, _) in _own_settings(broker).items()}
     now = (
         controller.default_settings
         if broker_id is None
@@ -436,12 +468,7 @@ def _settings_of(broker: BrokerServices, kind: int, name: str) -> _Settings:
     )
     return _Settings(
         now,
-        ConfigResource(
-            "broker",
-            BROKER_KEYS,
-            {**own, **cluster.broker_settings()},
-            BROKER_SETTINGS,
-        ),
+        broker_configs({"broker.id": name, **own, **cluster.broker_settings()}, now.get),
         cluster.setting_at_start,
         lambda settings: controller.change_broker_settings(broker_id, settings),
     )

@@ -20,6 +20,7 @@ from purgatory.kafka.groups.consumer_group_coordinator import (
     ConsumerGroupHeartbeatResult,
 )
 from purgatory.kafka.groups.consumer_group_member import JOIN_EPOCH, ConsumerMember, Principal
+from purgatory.kafka.groups.group_coordinator import check_group_id
 from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions, TopicIdPartition, by_topic
 
 _CLIENT_MEMBER_ID_MIN_VERSION = 1
@@ -65,8 +66,8 @@ async def _later_response(
 
 
 def _response(result: ConsumerGroupHeartbeatResult, interval_ms: int) -> Response:
-    if result.error is not ErrorCode.NONE:
-        interval_ms = 0  # as in Kafka: its field is left out
+    if result.error is not ErrorCode.NONE or result.epoch < JOIN_EPOCH:
+        interval_ms = 0  # as in Kafka: its field is left out, also for members that leave
     if result.assignment is None:
         return HeartbeatResponse(result, interval_ms)
     topics = by_topic(result.assignment)
@@ -122,6 +123,7 @@ def _description(
 ) -> dict[str, Any]:
     """Describe a group, or return an error."""
     try:
+        check_group_id(group_id)
         group = find(group_id)
     except GroupRefusal as refusal:
         return {
@@ -156,8 +158,9 @@ def _member(broker: BrokerServices, group: ConsumerGroup, member: ConsumerMember
         "client_id": subscription.client_id,
         "client_host": subscription.client_host,
         "subscribed_topic_names": subscription.topic_names,
-        "subscribed_topic_regex": subscription.topic_regex or None,
-        "assignment": _assignment(broker, member.current.assigned),
+        "subscribed_topic_regex": subscription.topic_regex or "",
+        # As in Kafka: also what it has yet to revoke.
+        "assignment": _assignment(broker, member.current.partitions),
         "target_assignment": _assignment(broker, target),
         "member_type": _CONSUMER_MEMBER if subscription.classic is None else _CLASSIC_MEMBER,
     }
@@ -192,6 +195,7 @@ async def share_group_heartbeat(
         # A share consumer owns nothing, so that no revocation can time out.
         rebalance_timeout_ms=0 if joins else -1,
         owned=NO_PARTITIONS if joins else None,
+        may_read_nothing=False,
     )
     result: ConsumerGroupHeartbeatResult = await response_future(
         partial(broker.groups.share_heartbeat, requested)
@@ -204,4 +208,10 @@ async def share_group_describe(
     broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
     """Describe some share groups."""
-    return _descriptions(broker, request, broker.groups.describe_shares)
+
+    def find(group_id: str) -> ConsumerGroup:
+        if not group_id:
+            raise GroupRefusal(ErrorCode.INVALID_GROUP_ID)
+        return broker.groups.describe_shares(group_id)
+
+    return _descriptions(broker, request, find)

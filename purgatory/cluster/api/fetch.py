@@ -16,7 +16,7 @@ from purgatory.cluster.api.metadata import leader_hints
 from purgatory.cluster.api.response_future import response_future
 from purgatory.cluster.broker_services import BrokerServices
 from purgatory.cluster.protocol.connection import Connection, Response
-from purgatory.cluster.protocol.fixed_layouts import FETCH_BY_IDS, FetchResponse
+from purgatory.cluster.protocol.fixed_layouts import FETCH_BY_IDS, NO_HINTS, FetchResponse
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.kafka import (
     ErrorCode,
@@ -46,6 +46,8 @@ _MAX_BATCHES = 1_000
 
 _WITH_ZSTD = 10
 """The first version of Fetch whose responses may have batches compressed by zstd."""
+_WITH_HINTS = 16
+"""The first version of Fetch whose responses tell a client the new leader."""
 _FROM_FOLLOWERS_MIN_VERSION = 11
 """The first version of Fetch that any replica serves (KIP-392)."""
 _OUT_OF_RANGE = PartitionFetchResponse(ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -56,6 +58,8 @@ Responses = Mapping[TopicPartition, PartitionFetchResponse]
 
 async def fetch(broker: BrokerServices, request: Request, connection: Connection) -> Response:
     """Return records once there are ``min_bytes``, or after ``max_wait``."""
+    if request.body.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED):
+        return _unknown_isolation(request)
     context = _context(broker, request)
     if context.error is not ErrorCode.NONE:
         return FetchResponse({}, error=context.error)
@@ -68,7 +72,9 @@ async def fetch(broker: BrokerServices, request: Request, connection: Connection
             broker.record_quota(connection, request, CONSUMER_BYTE_RATE, -size_bytes)
             results = {key: _without_records(result) for key, result in results.items()}
     session_id, partitions = context.complete(results)
-    hints = leader_hints(broker.cluster, connection.listener, partitions)
+    hints = NO_HINTS
+    if request.api_version >= _WITH_HINTS:
+        hints = leader_hints(broker.cluster, connection.listener, partitions)
     is_committed_only = request.body.isolation_level == _READ_COMMITTED
     return FetchResponse(
         partitions,
@@ -77,6 +83,17 @@ async def fetch(broker: BrokerServices, request: Request, connection: Connection
         throttle_ms=throttle_ms,
         lists_aborted=is_committed_only,
     )
+
+
+def _unknown_isolation(request: Request) -> FetchResponse:
+    """Refuse all of a request, as Kafka does: there are no names for ids."""
+    refused = {
+        (topic.topic, partition.partition): PartitionFetchResponse(ErrorCode.UNKNOWN_SERVER_ERROR)
+        for topic in request.body.topics
+        if request.api_version < FETCH_BY_IDS
+        for partition in topic.partitions
+    }
+    return FetchResponse(refused, error=ErrorCode.UNKNOWN_SERVER_ERROR, lists_aborted=True)
 
 
 def _without_records(result: PartitionFetchResponse) -> PartitionFetchResponse:
@@ -248,7 +265,7 @@ def _redirected(
     )
 
 
-_READ_COMMITTED = 1
+_READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
 _HIGH_WATERMARK = FetchIsolation.HIGH_WATERMARK
 
 

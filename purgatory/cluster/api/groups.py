@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -32,7 +33,10 @@ _COORDINATOR_PARTITIONS: Mapping[int, Callable[[BrokerServices, str], TopicParti
     _SHARE_KEY: lambda broker, key: broker.share_coordinator.partition_of_coordinator_key(key),
 }
 
+_KEYS_MIN_VERSION = 4
+"""Since this version of FindCoordinator several are asked for."""
 _SHARE_KEY_MIN_VERSION = 6
+_BYTES_OF_ID = 16
 _MEMBER_ID_REQUIRED_MIN_VERSION = 4
 _NULLABLE_PROTOCOL_MIN_VERSION = 7
 _SYNC_PROTOCOL_MIN_VERSION = 5
@@ -51,7 +55,7 @@ async def find_coordinator(
     """Return the coordinators of groups, transactions or share partitions: the brokers that lead
     their partitions of the internal topics."""
     body = request.body
-    if request.api_version < 4:
+    if request.api_version < _KEYS_MIN_VERSION:
         key_type = getattr(body, "key_type", _GROUP_KEY)
         return {
             "throttle_time": 0,
@@ -74,6 +78,8 @@ async def find_coordinator(
 def _coordinator(
     broker: BrokerServices, listener: Listener, key: str, key_type: int, api_version: int
 ) -> dict[str, Any]:
+    # As in Kafka: the older versions have the error's name for a text, the newer ones an empty one.
+    no_text = "" if api_version >= _KEYS_MIN_VERSION else "NONE"
     no_coordinator = {"error_message": None, "node_id": -1, "host": "", "port": -1}
     coordinator_partition = _COORDINATOR_PARTITIONS.get(key_type)
     if coordinator_partition is None or (
@@ -84,6 +90,12 @@ def _coordinator(
             "error_code": int(ErrorCode.INVALID_REQUEST),
             "error_message": f"there is no coordinator of {key!r} of the type {key_type}",
         }
+    if key_type == _SHARE_KEY and not _is_share_key(key):
+        return {
+            **no_coordinator,
+            "error_code": int(ErrorCode.INVALID_REQUEST),
+            "error_message": "",
+        }
     place, delays = coordinator_partition(broker, key), broker.cluster.delays
     state = broker.cluster.controller.state_of(place)
     leader = None if state is None else broker.cluster.live_broker(state.leader)
@@ -92,10 +104,21 @@ def _coordinator(
         return {**no_coordinator, "error_code": int(ErrorCode.COORDINATOR_NOT_AVAILABLE)}
     return {
         "error_code": 0,
-        "error_message": None,
+        "error_message": no_text,
         "node_id": leader.broker_id,
         **leader.endpoint(listener)._asdict(),
     }
+
+
+def _is_share_key(key: str) -> bool:
+    """Whether a key names a share partition: GROUP:TOPIC:PARTITION, with the topic's id."""
+    group, *place = key.rsplit(":", 2)
+    if not group or len(place) != 2:
+        return False
+    try:
+        return len(urlsafe_b64decode(f"{place[0]}==")) == _BYTES_OF_ID and int(place[1]) >= 0
+    except ValueError:
+        return False
 
 
 # ---- members

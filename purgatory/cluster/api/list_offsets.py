@@ -38,6 +38,9 @@ _MIN_VERSIONS = {
 _OFFSET_NOT_AVAILABLE_MIN_VERSION = 5
 """Clients of former versions don't know this error."""
 
+_UNCOMMITTED, _COMMITTED = 0, 1
+_DEBUGGING = -2
+"""The replica id of consumers that look at any replica."""
 _NO_EPOCH = -1
 _NO_TIME = -1
 _TIME_SLICE_S = 0.005
@@ -54,7 +57,7 @@ async def list_offsets(
     megabytes.
     """
     body = request.body
-    committed_only = getattr(body, "isolation_level", 0) == 1
+    isolation, followers = getattr(body, "isolation_level", 0), body.replica_id == _DEBUGGING
     counts = Counter(
         (topic.name, requested.partition_index)
         for topic in body.topics
@@ -64,8 +67,10 @@ async def list_offsets(
     slice_end_s = time.monotonic() + _TIME_SLICE_S
     for topic in body.topics:
         partitions = []
-        for requested in topic.partitions:
-            if counts[topic.name, requested.partition_index] > 1:  # ambiguous, as in Kafka
+        for requested in {one.partition_index: one for one in topic.partitions}.values():
+            if isolation not in (_UNCOMMITTED, _COMMITTED):
+                response = _nothing(requested, ErrorCode.UNKNOWN_SERVER_ERROR)
+            elif counts[topic.name, requested.partition_index] > 1:  # ambiguous, as in Kafka
                 response = _nothing(requested, ErrorCode.INVALID_REQUEST)
             elif requested.timestamp < 0 and (
                 _MIN_VERSIONS.get(requested.timestamp, request.api_version + 1)
@@ -74,7 +79,12 @@ async def list_offsets(
                 response = _nothing(requested, ErrorCode.UNSUPPORTED_VERSION)
             else:
                 response = _offset(
-                    broker, topic.name, requested, committed_only, request.api_version
+                    broker,
+                    topic.name,
+                    requested,
+                    isolation == _COMMITTED,
+                    request.api_version,
+                    followers,
                 )
             partitions.append(response)
             if time.monotonic() >= slice_end_s:
@@ -100,6 +110,7 @@ def _offset(
     requested: Any,
     committed_only: bool,
     version: int,
+    from_followers: bool,
 ) -> dict[str, Any]:
     values = _nothing(requested, ErrorCode.NONE)
     topic_partition = TopicPartition(topic, requested.partition_index)
@@ -107,6 +118,8 @@ def _offset(
     if partition is None:
         return {**values, "error_code": int(broker.manager.absence_error(topic_partition)[0])}
     refused = _refusal(partition, getattr(requested, "current_leader_epoch", _NO_EPOCH))
+    if from_followers and refused is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        refused = ErrorCode.NONE
     if refused is not ErrorCode.NONE:
         return {**values, "error_code": int(refused)}
     if requested.timestamp in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
@@ -122,10 +135,16 @@ def _offset(
         return {**values, "error_code": int(code)}
     return {
         **values,
-        "leader_epoch": partition.log.epochs.epoch_of(found.offset),
+        "leader_epoch": _epoch_of(partition, found.offset),
         "offset": found.offset,
         "timestamp": found.timestamp_ms,
     }
+
+
+def _epoch_of(partition: Partition, offset: int) -> int:
+    """Return the epoch of a record, which may be a deleted one; -1 without a record."""
+    known = offset if offset < 0 else max(offset, partition.log_start_offset)
+    return partition.log.epochs.epoch_of(known)
 
 
 def _refusal(partition: Partition, epoch: int) -> ErrorCode:

@@ -44,7 +44,7 @@ async def describe_log_dirs(
         "results": [
             {
                 "error_code": 0,
-                "log_dir": _folder(broker),
+                "log_dir": log_dir_of(broker),
                 "topics": [
                     {"name": name, "partitions": partitions} for name, partitions in topics.items()
                 ],
@@ -82,7 +82,7 @@ async def alter_replica_log_dirs(
 
 
 def _move_error(broker: BrokerServices, folder: str, replica: TopicPartition) -> int:
-    if folder != _folder(broker):
+    if folder != log_dir_of(broker):
         return ErrorCode.LOG_DIR_NOT_FOUND
     if broker.cluster.controller.state_of(replica) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -90,7 +90,7 @@ def _move_error(broker: BrokerServices, folder: str, replica: TopicPartition) ->
     return 0 if is_here else ErrorCode.REPLICA_NOT_AVAILABLE
 
 
-def _folder(broker: BrokerServices) -> str:
+def log_dir_of(broker: BrokerServices) -> str:
     return _IN_MEMORY if broker.logs.folder is None else str(broker.logs.folder)
 
 

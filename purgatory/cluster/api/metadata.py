@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from purgatory.cluster.api.acls import (
+    NOT_REQUESTED,
     authorized_cluster_operations,
     authorized_topic_operations,
     described_topic_operations,
@@ -221,7 +222,8 @@ def _partition(cluster: ClusterMetadata, number: int, state: PartitionState) -> 
         # The last one in sync is eligible, and no more in sync, once it is dead (KIP-966).
         "isr_nodes": () if state.leader == NO_LEADER else state.isr,
         "eligible_leader_replicas": state.isr if state.leader == NO_LEADER else (),
-        "last_known_elr": (),
+        # The last leader, where none is left.
+        "last_known_elr": state.isr[:1] if state.leader == NO_LEADER else (),
         "offline_replicas": [broker_id for broker_id in state.replicas if broker_id not in live],
     }
 
@@ -239,7 +241,12 @@ async def describe_topic_partitions(
         refused = {"error_code": int(ErrorCode.INVALID_REQUEST), "topic_id": None, "partitions": ()}
         topics = [{**refused, "name": topic.name} for topic in body.topics]
         return {"throttle_time": 0, "topics": topics, "next_cursor": None}
-    names = sorted({topic.name for topic in body.topics} or cluster.controller.topics)
+    requested = {topic.name for topic in body.topics}
+    if cursor is not None and requested and max(requested) < cursor.topic_name:
+        refused = {"error_code": int(ErrorCode.INVALID_REQUEST), "topic_id": None, "partitions": ()}
+        topics = [{**refused, "name": name} for name in sorted(requested)]
+        return {"throttle_time": 0, "topics": topics, "next_cursor": None}
+    names = sorted(requested or cluster.controller.topics)
     remaining = max(1, min(body.response_partition_limit, _MAX_PARTITIONS))
     topics, following = [], None
     for name in names:
@@ -263,14 +270,15 @@ async def describe_topic_partitions(
 def _described(cluster: ClusterMetadata, name: str, first: int, most: int) -> dict[str, Any]:
     topic = cluster.controller.topics.get(name)
     if topic is None:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if invalid_topic_name_reason(name):
+            code = ErrorCode.INVALID_TOPIC_EXCEPTION if name else ErrorCode.UNKNOWN_SERVER_ERROR
         return {
-            "error_code": ErrorCode.INVALID_TOPIC_EXCEPTION
-            if invalid_topic_name_reason(name)
-            else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            "error_code": code,
             "name": name,
             "topic_id": None,
             "partitions": (),
-            "topic_authorized_operations": described_topic_operations(),
+            "topic_authorized_operations": described_topic_operations() if name else NOT_REQUESTED,
         }
     first = max(0, first)
     return {
@@ -279,7 +287,7 @@ def _described(cluster: ClusterMetadata, name: str, first: int, most: int) -> di
         "topic_id": topic.topic_id,
         "is_internal": topic.internal,
         "partitions": [
-            _partition(cluster, number, state)
+            {**_partition(cluster, number, state), "error_code": 0}  # a leader or not, as in Kafka
             for number, state in enumerate(topic.partitions[first : first + most], first)
         ],
         "topic_authorized_operations": described_topic_operations(),

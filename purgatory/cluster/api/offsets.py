@@ -33,6 +33,8 @@ _ADD_OFFSETS_MIN_VERSION = 5
 _KNOWS_ABORTABLE_MIN_VERSION = 4
 """The first version of TxnOffsetCommit that has TRANSACTION_ABORTABLE."""
 
+_GROUP_ERROR_MIN_VERSION = 2
+"""The first version of OffsetFetch with an error of the group; before, its partitions have it."""
 _GROUPS_MIN_VERSION = 8
 _EPOCHS_MIN_VERSION = 9
 _TOPIC_IDS_MIN_VERSION = 10
@@ -103,7 +105,8 @@ def _committed_response(broker: BrokerServices, body: Any, codes: Codes) -> Resp
             for requested in topic.partitions
         ]
         topic_id = getattr(topic, "topic_id", None)
-        topics.append({"name": name, "topic_id": topic_id, "partitions": partitions})
+        if partitions:
+            topics.append({"name": name, "topic_id": topic_id, "partitions": partitions})
     return {"throttle_time": 0, "topics": topics}
 
 
@@ -157,7 +160,9 @@ async def offset_fetch(
     stable = getattr(body, "require_stable", False)
     by_ids = request.api_version >= _TOPIC_IDS_MIN_VERSION
     if request.api_version < _GROUPS_MIN_VERSION:
-        return {"throttle_time": 0, **_group(broker, body.group_id, body.topics, stable)}
+        has_error = request.api_version >= _GROUP_ERROR_MIN_VERSION
+        group = _group(broker, body.group_id, body.topics, stable, has_error=has_error)
+        return {"throttle_time": 0, **group}
     return {
         "throttle_time": 0,
         "groups": [
@@ -186,6 +191,7 @@ def _group(
     member_id: str = "",
     epoch: int = -1,
     by_ids: bool = False,
+    has_error: bool = True,
 ) -> dict[str, Any]:
     """Return a group's committed offsets; with ``stable``, none that a transaction may change.
 
@@ -200,6 +206,8 @@ def _group(
             pending = broker.groups.pending(group_id)
     except GroupRefusal as refusal:
         code = refusal.code
+        if has_error:
+            return {"error_code": int(code), "topics": ()}
     requested: list[_RequestedTopic] = []
     if topics is None:
         numbers: dict[str, list[int]] = {}

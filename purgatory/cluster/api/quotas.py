@@ -27,7 +27,7 @@ async def describe_client_quotas(
 ) -> Response:
     """Return the quotas of the entities that meet the request's conditions."""
     body = request.body
-    values: dict[str, Any] = {"throttle_time": 0, "error_code": 0, "error_message": None}
+    values: dict[str, Any] = {"throttle_time": 0, "error_code": 0, "error_message": ""}
     try:
         matches = _matches(body.components)
     except KafkaError as error:
@@ -81,7 +81,8 @@ async def alter_client_quotas(
     entries = []
     seen: set[QuotaEntity] = set()
     for entry in body.entries:
-        named = [(part.entity_type, part.entity_name) for part in entry.entity]
+        # As in Kafka: the last name of a type is the one.
+        named = list({part.entity_type: part.entity_name for part in entry.entity}.items())
         entity = tuple(sorted(named, key=lambda part: part[0]))
         changes = [QuotaChange(op.key, None if op.remove else op.value) for op in entry.ops]
         code, message = ErrorCode.NONE, None

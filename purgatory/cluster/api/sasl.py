@@ -158,14 +158,14 @@ async def describe_user_scram_credentials(
     return {
         "throttle_time": 0,
         "error_code": 0,
-        "error_message": None,
+        "error_message": "",
         "results": [_described(credentials, user, count) for user, count in named.items()],
     }
 
 
 def _described(credentials: Credentials, user: str, request_count: int) -> dict[str, Any]:
     mechanisms = credentials.scram_credentials(user)
-    code, message = 0, None
+    code, message = 0, ""
     if request_count > 1:
         code, message = ErrorCode.DUPLICATE_RESOURCE, f"{user} is named {request_count} times"
     elif not mechanisms:
@@ -240,8 +240,6 @@ def _change(credentials: Credentials, requested: Any) -> _Change | _Refused:
             ErrorCode.UNACCEPTABLE_CREDENTIAL,
             f"{requested.iterations} iterations: {MIN_ITERATIONS} to {MAX_ITERATIONS} are taken",
         )
-    if not requested.salt or not requested.salted_password:
-        return _Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, "an empty salt or password")
     salted, salt = bytes(requested.salted_password), bytes(requested.salt)
     return key, derive_credential(mechanism, salted, salt, requested.iterations)
 

@@ -31,6 +31,7 @@ from purgatory.kafka.share_groups.share_state import (
     ShareKey,
     ShareState,
 )
+from purgatory.kafka.topic_partition import NO_PARTITIONS, TopicIdPartition, by_topic
 
 _MAX_BYTES = 4 * 1024 * 1024
 """The limit of one response, as of a fetch."""
@@ -38,8 +39,10 @@ _MAX_BYTES = 4 * 1024 * 1024
 _RECORD_LIMIT = 1
 """The mode in which the number of requested records is a hard limit."""
 
+_MAX_MEMBER_ID = 36
 _NO_ID = UUID(int=0)
-_NO_LEADER = {"leader_id": -1, "leader_epoch": -1}
+_NO_LEADER = {"leader_id": 0, "leader_epoch": 0}
+"""The leader in responses that tell of none, as in Kafka."""
 _SUCCESS = (ErrorCode.NONE, None)
 _Acknowledgements = dict[ShareKey, list[Acknowledgement]]
 _Codes = Mapping[ShareKey, tuple[ErrorCode, str | None]]
@@ -71,13 +74,18 @@ async def share_fetch(broker: BrokerServices, request: Request, connection: Conn
             ],
         )
     except KafkaError as error:
-        return _error_response(broker, body, error)
+        return _error_response(error)
     codes = await _acknowledged(broker, owner, acknowledgements)
     results: Mapping[ShareKey, ShareFetchResult] = {}
     if body.share_session_epoch == FINAL_EPOCH:
         broker.shares.end_session(owner)
     elif not getattr(body, "is_renew_ack", False):
-        results = await _fetched(broker, body, session)
+        # As in Kafka, where another leader or other offsets were found with the acknowledgements,
+        # the next fetch begins anew.
+        fenced = {
+            key for key, (code, _) in codes.items() if code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        }
+        results = await _fetched(broker, body, session, fenced)
         _record_fetched(broker, request, connection, results)
     results_and_codes = {
         key: (results.get(key, ShareFetchResult()), codes.get(key, _SUCCESS))
@@ -93,7 +101,7 @@ async def share_fetch(broker: BrokerServices, request: Request, connection: Conn
                     "error_message": result.message,
                     "acknowledge_error_code": int(code),
                     "acknowledge_error_message": message,
-                    "current_leader": _leader(broker, key, (result.error, code)),
+                    "current_leader": _leader(broker, key, (result.error,)),
                     "records": encode_batches(result.batches),
                     "acquired_records": [
                         {
@@ -110,13 +118,13 @@ async def share_fetch(broker: BrokerServices, request: Request, connection: Conn
         "node_endpoints": _endpoints(
             broker,
             connection,
-            {key: (result.error, code) for key, (result, (code, _)) in results_and_codes.items()},
+            {key: (result.error,) for key, (result, _) in results_and_codes.items()},
         ),
     }
 
 
 async def _fetched(
-    broker: BrokerServices, body: Any, session: ShareSession
+    broker: BrokerServices, body: Any, session: ShareSession, left_out: Collection[ShareKey]
 ) -> Mapping[ShareKey, ShareFetchResult]:
     max_bytes = min(body.max_bytes, _MAX_BYTES)
     params = ShareFetchParams(
@@ -125,11 +133,18 @@ async def _fetched(
         max_bytes,
         body.max_records,
         getattr(body, "share_acquire_mode", 0) == _RECORD_LIMIT,
+        body.batch_size,
     )
+    epoch = body.share_session_epoch
+    keys = [key for key in session.rotated(epoch) if key not in left_out]
     results: Mapping[ShareKey, ShareFetchResult] = await response_future(
-        partial(broker.shares.fetch, session, session.rotated(), params)
+        partial(broker.shares.fetch, session, keys, params)
     )
-    return {key: result for key, result in results.items() if result.error or result.acquired}
+    return {
+        key: result
+        for key, result in results.items()
+        if epoch == FIRST_EPOCH or session.must_tell(key, bool(result.error), bool(result.acquired))
+    }
 
 
 def _record_fetched(
@@ -163,7 +178,7 @@ async def share_acknowledge(
             )
         broker.shares.session(owner, body.share_session_epoch, connection)
     except KafkaError as error:
-        return _error_response(broker, body, error)
+        return _error_response(error)
     codes = await _acknowledged(broker, owner, acknowledgements)
     if body.share_session_epoch == FINAL_EPOCH:
         broker.shares.end_session(owner)
@@ -187,8 +202,12 @@ async def share_acknowledge(
 
 
 def _owner(body: Any) -> ShareSessionKey:
-    if not body.group_id or not body.member_id:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "a member has a group and a member id")
+    if body.group_id is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a member has a group")
+    if not body.member_id or len(body.member_id) > _MAX_MEMBER_ID:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"a member's id has 1 to {_MAX_MEMBER_ID} characters"
+        )
     return ShareSessionKey(body.group_id, body.member_id)
 
 
@@ -243,11 +262,12 @@ def _whole(broker: BrokerServices, body: Any) -> dict[str, Any]:
     }
 
 
-def _error_response(broker: BrokerServices, body: Any, error: KafkaError) -> Response:
+def _error_response(error: KafkaError) -> Response:
     return {
-        **_whole(broker, body),
+        "throttle_time": 0,
         "error_code": int(error.code),
         "error_message": error.message,
+        "acquisition_lock_timeout": 0,
         "responses": (),
         "node_endpoints": (),
     }
@@ -277,7 +297,11 @@ def _leader(broker: BrokerServices, key: ShareKey, codes: Collection[ErrorCode])
 def _endpoints(
     broker: BrokerServices, connection: Connection, codes: Mapping[ShareKey, Collection[ErrorCode]]
 ) -> list[dict[str, Any]]:
-    leaders = {_leader(broker, key, key_codes)["leader_id"] for key, key_codes in codes.items()}
+    leaders = {
+        found["leader_id"]
+        for key, key_codes in codes.items()
+        if (found := _leader(broker, key, key_codes)) is not _NO_LEADER
+    }
     return [
         {
             "node_id": leader.broker_id,
@@ -290,6 +314,9 @@ def _endpoints(
 
 
 _UNKNOWN = -1
+
+_NO_PARTITION = "This server does not host this topic-partition."
+"""Kafka's text of UNKNOWN_TOPIC_OR_PARTITION, where its responses have one."""
 
 _UNKNOWN_OFFSET_ERROR = GroupRefusal(
     ErrorCode.COORDINATOR_NOT_AVAILABLE, message="not all share coordinators are there"
@@ -309,71 +336,64 @@ async def describe_share_group_offsets(
 async def _described(broker: BrokerServices, requested: Any) -> dict[str, Any]:
     values = {"group_id": requested.group_id, "error_code": 0, "error_message": None}
     try:
-        broker.groups.describe_shares(requested.group_id)
+        initialized = broker.groups.initialized_partitions(requested.group_id) or NO_PARTITIONS
         states = await _states(broker, requested.group_id)
     except GroupRefusal as refusal:
-        code, message = int(refusal.code), refusal.message
-        return {**values, "topics": (), "error_code": code, "error_message": message}
-    named = {}
-    for key, state in states.items():
-        topic = broker.cluster.topic_of(key.topic_id)
-        if topic is not None:
-            named[TopicPartition(topic.name, key.partition)] = state
+        return {**values, "topics": (), **_error_of(refusal)}
+    topic_of = broker.cluster.topic_of
     if requested.topics is None:
-        requested_partitions: dict[str, list[int]] = {}
-        for topic_name, number in sorted(named):
-            requested_partitions.setdefault(topic_name, []).append(number)
-    else:
-        requested_partitions = {
-            topic.topic_name: list(topic.partitions) for topic in requested.topics
+        numbers = {
+            topic.name: sorted(of_topic)
+            for topic_id, of_topic in by_topic(initialized).items()
+            if (topic := topic_of(topic_id)) is not None
         }
-    return {
-        **values,
-        "topics": [
-            _described_topic(broker, name, numbers, named)
-            for name, numbers in requested_partitions.items()
-        ],
-    }
+    else:
+        numbers = {topic.topic_name: list(topic.partitions) for topic in requested.topics}
+    topics = [
+        _described_topic(broker, requested.group_id, name, numbers[name], states)
+        for name in numbers
+    ]
+    return {**values, "topics": topics}
 
 
 def _described_topic(
     broker: BrokerServices,
+    group_id: str,
     name: str,
     numbers: list[int],
-    states: Mapping[TopicPartition, ShareState],
+    states: Mapping[ShareKey, ShareState],
 ) -> dict[str, Any]:
     topic = broker.cluster.topic_of(name)
+    topic_id = _NO_ID if topic is None else topic.topic_id
     partitions = []
     for number in numbers:
-        place = TopicPartition(name, number)
-        is_known = broker.cluster.controller.state_of(place) is not None
-        state = states.get(place, ShareState())
-        code = ErrorCode.NONE if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        state = states.get(ShareKey(group_id, topic_id, number), ShareState())
         partitions.append(
             {
                 "partition_index": number,
                 "start_offset": state.start_offset,
                 "leader_epoch": max(0, state.leader_epoch),
-                "lag": _lag(broker, place, state),
-                "error_code": int(code),
+                "lag": _lag(broker, TopicPartition(name, number), state),
+                "error_code": 0,
             }
         )
     return {
         "topic_name": name,
-        "topic_id": None if topic is None else topic.topic_id,
+        "topic_id": None if topic is None else topic_id,
         "partitions": partitions,
     }
 
 
 def _lag(broker: BrokerServices, place: TopicPartition, state: ShareState) -> int:
-    """Return the number of records that are not acknowledged; -1: unknown."""
+    """Return the number of records that are not acknowledged; -1: unknown. A start offset beyond
+    the log's end makes it negative, as in Kafka."""
     led = broker.cluster.controller.state_of(place)
     leader = None if led is None else broker.cluster.live_broker(led.leader)
     partition = None if leader is None else leader.manager.partition(place)
     if partition is None or state.start_offset == UNKNOWN_START_OFFSET:
         return _UNKNOWN
     done = sum(batch.last - batch.first + 1 for batch in state.batches if batch.state.is_final)
-    return max(0, partition.high_watermark - state.start_offset - done)
+    return partition.high_watermark - state.start_offset - done
 
 
 async def alter_share_group_offsets(
@@ -383,24 +403,28 @@ async def alter_share_group_offsets(
     body = request.body
     values = {"throttle_time": 0, "error_code": 0, "error_message": None}
     try:
-        await _check_empty_or_create(broker, body.group_id)
+        epoch = broker.groups.alterable_epoch(body.group_id)
     except GroupRefusal as refusal:
         return {**values, **_error_of(refusal), "responses": ()}
     responses = []
+    altered = []
     for requested in body.topics:
         topic = broker.cluster.topic_of(requested.topic_name)
         partitions = []
         for partition in requested.partitions:
-            number, start_offset = partition.partition_index, partition.start_offset
+            number = partition.partition_index
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if start_offset < 0:
-                code = ErrorCode.INVALID_REQUEST
-            elif topic is not None and 0 <= number < len(topic.partitions):
+            message: str | None = _NO_PARTITION
+            if topic is not None and 0 <= number < len(topic.partitions):
                 key = ShareKey(body.group_id, topic.topic_id, number)
-                code = await response_future(
-                    partial(broker.share_states.set_start, key, start_offset)
-                )
-            partitions.append({"partition_index": number, "error_code": int(code)})
+                start_offset = max(partition.start_offset, UNKNOWN_START_OFFSET)
+                initialize = partial(broker.share_states.initialize, key, epoch, start_offset)
+                code, message = await response_future(initialize), None
+                if code is ErrorCode.NONE:
+                    altered.append(TopicIdPartition(topic.topic_id, number))
+            partitions.append(
+                {"partition_index": number, "error_code": int(code), "error_message": message}
+            )
         responses.append(
             {
                 "topic_name": requested.topic_name,
@@ -408,6 +432,11 @@ async def alter_share_group_offsets(
                 "partitions": partitions,
             }
         )
+    if altered:
+        add = partial(broker.groups.shares.add_initialized, body.group_id, altered)
+        code = await response_future(add)
+        if code is not ErrorCode.NONE:
+            return {**values, "error_code": int(code), "responses": ()}
     return {**values, "responses": responses}
 
 
@@ -419,21 +448,34 @@ async def delete_share_group_offsets(
     values = {"throttle_time": 0, "error_code": 0, "error_message": None}
     try:
         _check_empty(broker, body.group_id)
-        states = await _states(broker, body.group_id)
+        initialized = broker.groups.initialized_partitions(body.group_id)
     except GroupRefusal as refusal:
         return {**values, **_error_of(refusal), "responses": ()}
+    if initialized is None:
+        return {**values, "responses": ()}
     responses = []
     for requested in body.topics:
         topic = broker.cluster.topic_of(requested.topic_name)
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        of_topic = NO_PARTITIONS
         if topic is not None:
-            keys = [key for key in states if key.topic_id == topic.topic_id]
-            code = await _deleted(broker, keys)
+            of_topic = frozenset(one for one in initialized if one.topic_id == topic.topic_id)
+        topic_id = None
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        message: str | None = _NO_PARTITION
+        if topic is not None and not of_topic:
+            message = "There is no offset information to delete."
+        elif topic is not None:
+            keys = [ShareKey(body.group_id, *one) for one in sorted(of_topic)]
+            topic_id, code, message = topic.topic_id, await _deleted(broker, keys), None
+            if code is ErrorCode.NONE:
+                remove = broker.groups.shares.remove_initialized
+                code = await response_future(partial(remove, body.group_id, of_topic))
         responses.append(
             {
                 "topic_name": requested.topic_name,
-                "topic_id": None if topic is None else topic.topic_id,
+                "topic_id": topic_id,
                 "error_code": int(code),
+                "error_message": message,
             }
         )
     return {**values, "responses": responses}
@@ -461,18 +503,6 @@ async def _deleted(broker: BrokerServices, keys: list[ShareKey]) -> ErrorCode:
 def _check_empty(broker: BrokerServices, group_id: str) -> None:
     if broker.groups.describe_shares(group_id).members:
         raise GroupRefusal(ErrorCode.NON_EMPTY_GROUP, message=f"{group_id} has members")
-
-
-async def _check_empty_or_create(broker: BrokerServices, group_id: str) -> None:
-    try:
-        _check_empty(broker, group_id)
-    except GroupRefusal as refusal:
-        if refusal.code is not ErrorCode.GROUP_ID_NOT_FOUND:
-            raise
-        create = partial(broker.groups.create_share_group, group_id)
-        code: ErrorCode = await response_future(create)
-        if code is not ErrorCode.NONE:
-            raise GroupRefusal(code) from None
 
 
 async def _states(broker: BrokerServices, group_id: str) -> Mapping[ShareKey, ShareState]:

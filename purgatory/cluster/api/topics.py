@@ -484,13 +484,6 @@ async def elect_leaders(
     """Elect leaders; complete when they lead."""
     body = request.body
     kind = getattr(body, "election_type", _PREFERRED)
-    late = _too_late(body.timeout)
-    if late is not None or kind not in (_PREFERRED, _UNCLEAN):
-        return {
-            "throttle_time": 0,
-            "error_code": int(ErrorCode.INVALID_REQUEST) if late is None else late.code,
-            "replica_election_results": (),
-        }
     requested = None
     if body.topic_partitions is not None:
         requested = [
@@ -498,20 +491,32 @@ async def elect_leaders(
             for topic in body.topic_partitions
             for number in topic.partitions
         ]
+    if requested == []:
+        return _elected(0, {})
+    refused = _too_late(body.timeout)
+    if refused is None and kind not in (_PREFERRED, _UNCLEAN):
+        refused = _Refused(ErrorCode.INVALID_REQUEST, f"there is no election type {kind}")
+    if refused is not None:
+        return _elected(refused.code, dict.fromkeys(requested or (), refused))
     results: Mapping[TopicPartition, ErrorCode] = await response_future(
         partial(broker.elections.elect, requested, kind == _UNCLEAN, milliseconds(body.timeout))
     )
+    messages = _ELECTION_MESSAGES
+    return _elected(0, {one: (int(code), messages.get(code)) for one, code in results.items()})
+
+
+def _elected(code: int, results: Mapping[TopicPartition, tuple[int, str | None]]) -> Response:
     topics: dict[str, list[dict[str, Any]]] = {}
-    for (topic, number), code in results.items():
-        partition: dict[str, Any] = {
+    for (topic, number), (of_partition, message) in results.items():
+        partition = {
             "partition_id": number,
-            "error_code": int(code),
-            "error_message": _ELECTION_MESSAGES.get(code),
+            "error_code": of_partition,
+            "error_message": message,
         }
         topics.setdefault(topic, []).append(partition)
     return {
         "throttle_time": 0,
-        "error_code": 0,
+        "error_code": code,
         "replica_election_results": [
             {"topic": topic, "partition_result": partitions} for topic, partitions in topics.items()
         ],
@@ -529,7 +534,7 @@ async def alter_partition_reassignments(
         "throttle_time": 0,
         "allow_replication_factor_change": may_change_count,
         "error_code": 0 if late is None else late.code,
-        "error_message": None if late is None else late.message,
+        "error_message": ("" if not body.topics else None) if late is None else late.message,
         "responses": [
             {
                 "name": topic.name,

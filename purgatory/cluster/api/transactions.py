@@ -27,6 +27,7 @@ from purgatory.kafka import (
 )
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.groups.subscription import PatternError, TopicPattern
+from purgatory.kafka.topics import invalid_topic_name_reason
 from purgatory.kafka.transactions.transaction_metadata import TV1
 
 _NO_PRODUCER = ProducerIdentity(-1, -1)
@@ -248,7 +249,9 @@ async def write_txn_markers(
                         "partitions": [
                             {
                                 "partition_index": number,
-                                "error_code": int(codes[TopicPartition(topic.name, number)]),
+                                "error_code": _marker_code(
+                                    codes[TopicPartition(topic.name, number)]
+                                ),
                             }
                             for number in topic.partition_indexes
                         ],
@@ -258,6 +261,12 @@ async def write_txn_markers(
             }
         )
     return {"throttle_time": 0, "markers": results}
+
+
+def _marker_code(code: ErrorCode) -> int:
+    """Return the error of a marker: an older epoch's is unknown, as in Kafka."""
+    is_older = code is ErrorCode.INVALID_PRODUCER_EPOCH
+    return int(ErrorCode.UNKNOWN_SERVER_ERROR if is_older else code)
 
 
 _NO_TRANSACTION = TransactionRecord(TransactionState.DEAD, 0, 0, 0, start_ms=0)
@@ -343,7 +352,7 @@ async def list_transactions(
 async def describe_producers(
     broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
-    """Return the active producers of partitions, as known to their leaders."""
+    """Return the active producers of partitions, as known to these replicas."""
     return {
         "throttle_time": 0,
         "topics": [
@@ -362,10 +371,11 @@ async def describe_producers(
 def _producers(broker: BrokerServices, topic_partition: TopicPartition) -> dict[str, Any]:
     partition = broker.manager.partition(topic_partition)
     code, message, active = ErrorCode.NONE, None, []
-    if partition is None:
+    invalid = invalid_topic_name_reason(topic_partition.topic)
+    if invalid is not None:
+        code, message = ErrorCode.INVALID_TOPIC_EXCEPTION, invalid
+    elif partition is None:
         code, message = broker.manager.absence_error(topic_partition)
-    elif not partition.is_leader:
-        code, message = ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads it"
     else:
         states = partition.log.producers
         active = [

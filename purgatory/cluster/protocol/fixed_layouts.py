@@ -517,6 +517,8 @@ class FetchResponse(FixedLayout):
     ) -> Sequence[AbortedTransaction] | None:
         """Return a partition's list, None for null; as in Kafka, it is empty where the partition
         was not looked for."""
+        if self.error:
+            return ()
         if response.error is ErrorCode.NONE and self.lists_aborted:
             return response.aborted_transactions
         return () if response.error in _NOT_LOOKED_FOR else None

@@ -2,9 +2,9 @@
 
 The codec reserves memory for as many elements as an array claims to have, and a claim of two
 thousand million ends the process. Each length is therefore compared with the rest of the frame
-first, and the elements of all arrays are counted. What Kafka ignores and the codec would refuse is
-mended: unknown tagged fields and bytes behind the fields are removed, any length below 0 is null,
-and bytes that are no UTF-8 become U+FFFD, as in Java.
+first, and the elements of all arrays are counted. Input that Kafka ignores and the codec would
+refuse is mended: unknown tagged fields and bytes behind the fields are removed, any length below 0
+is null, and bytes that are no UTF-8 become U+FFFD, as in Java.
 
 Ground rules
 ------------

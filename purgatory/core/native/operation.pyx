@@ -18,7 +18,7 @@ from cpython.ref cimport Py_DECREF
 from libc.stdint cimport SIZE_MAX, int64_t
 
 from purgatory.core.native.state cimport CountedAs, NativeState
-from purgatory.core.native.trampoline cimport NativeTrampoline, this_trampoline, this_number
+from purgatory.core.native.trampoline cimport NativeTrampoline, system_thread, this_number, this_trampoline
 from purgatory.core.native.watchers cimport NativeWatched, enter, leave
 from timer.native.collector cimport PyTypeObject
 from timer.native.timer cimport add_task
@@ -51,6 +51,7 @@ from timer.errors import TimerClosedError, uninitialized_error
 
 cdef extern from "Python.h":
     PyObject* Py_False
+    PyObject* Py_True
 
 
 cdef extern from "Python.h":
@@ -110,12 +111,7 @@ cdef class NativeOperation(NativeWatched):
     cdef readonly int64_t _op_wait_ns
     cdef size_t owner  # the numbers of threads; 0: nobody
     cdef size_t completer
-    cdef size_t completed_by
-    cdef size_t submitter
-    cdef public short _op_stage
-    cdef public char _op_check_due
-    cdef public char _op_expiry_due
-    cdef char is_refused
+    cdef size_t moved_by  # the one that submits it; from its outcome on, the one that set that
 
     # The `__init__` of operations: as a method, it costs less where super() calls it.
     def _op_init(self, delay_ms, lock=None):
@@ -134,6 +130,14 @@ cdef class NativeOperation(NativeWatched):
         """Why it FAILED, or None. A callback's error has no traceback: that was logged."""
         return self._op_error
 
+    @property
+    def _op_stage(self):
+        return self.stage
+
+    @_op_stage.setter
+    def _op_stage(self, short stage):
+        self.stage = stage
+
     def on_complete(self):
         pass
 
@@ -146,171 +150,31 @@ cdef class NativeOperation(NativeWatched):
     # Users call these.
 
     def force_complete(self):
-        return self.complete(COMPLETED, None, False)
+        return complete(self, COMPLETED, None, False)
 
     def cancel(self):
-        return self.complete(CANCELLED, None, False)
+        return complete(self, CANCELLED, None, False)
 
     def maybe_try_complete(self):
         self._op_check_due = True
         self._op_resume_if_interrupted()
-        return self.own(this_number(), NO_CALL, None)
+        return own(self, this_number(), NO_CALL, None)
 
     def safe_try_complete_or_else(self, f):
         if not self.is_whole:
             raise uninitialized_error(self)
         self._op_check_due = True
-        return self.own(this_number(), f, None)
+        return own(self, this_number(), f, None)
 
     def run(self):
         self._op_resume_if_interrupted()  # the timer comes again to what was interrupted
         self._op_expiry_due = True
-        self.own(this_number(), NO_CALL, None)
+        own(self, this_number(), NO_CALL, None)
 
     # 1. Completing it, once.
 
-    cdef bint complete(self, object outcome, object error, bint resuming) except -1:
-        """Complete it, or, ``resuming``, go on. True for the call that set the outcome."""
-        cdef NativeTrampoline trampoline
-        cdef bint is_ours
-        cdef size_t me = this_number()
-        if not self.is_whole:
-            raise uninitialized_error(self)
-        if self.completer:
-            # The owner must not go round and round on these.
-            self._op_expiry_due = False
-            self._op_forced_outcome = None
-            return False
-        if self._op_outcome is PENDING:
-            self.completer = self.completed_by = me
-            self._op_error = error
-            self._op_outcome = outcome
-        elif self._op_stage == DONE or (self._op_stage == DEFERRED and not resuming):
-            return False
-        else:
-            resuming = True
-            self.completer = me
-        is_ours = True
-        try:
-            trampoline = this_trampoline()
-            if self._op_stage <= DEFERRED:
-                self.detach()
-                if trampoline.depth >= MAX_DEPTH:
-                    trampoline.deferred.append((self, self._op_resume, self._op_state))
-                    self._op_stage = DEFERRED
-                    is_ours = False
-                    self.completer = 0
-                    return not resuming
-            self.finish(trampoline)
-            return not resuming
-        except BaseException as interrupt:
-            if is_ours:
-                if self._op_stage == CALLING_BACK and self._op_outcome is not FAILED:
-                    self._op_error = interrupt
-                    self._op_outcome = FAILED
-                self.completer = 0
-                if self._op_stage == DONE:
-                    self._op_resume_once()
-                else:
-                    self.note_interrupted()
-            raise
-
-    cdef int leave_timer(self) except -1:
-        if self.pending is not NULL:
-            leave_list(self)
-        elif self.entry is not NULL:
-            entry = <object> self.entry  # of a wheel in pure Python
-            entry.remove()
-        return 0
-
-    cdef int detach(self) except -1:
-        """Take it off the timer and the lists."""
-        cdef NativeState state = self._op_state
-        self.leave_timer()
-        retry = self._op_retry
-        if retry is not None:
-            retry.cancel()
-            self._op_retry = None  # no cycle keeps the two alive
-        if state is not None:
-            key_error = state.detach(self)
-            if key_error is not None:
-                self._op_log("error", "key_failed", exc_info=key_error)
-            self._op_wait_ns = state.now() - self._op_start_ns
-        return 0
-
-    cdef int finish(self, NativeTrampoline trampoline) except -1:
-        """Run the callbacks, count it, notify its listeners."""
-        cdef Py_ssize_t depth = trampoline.depth
-        trampoline.depth = depth + 1
-        try:
-            self.finish_at_depth()
-            trampoline.depth = depth
-            if not depth and trampoline.deferred:
-                trampoline.run_deferred()
-        except BaseException:
-            trampoline.depth = depth
-            if not depth and trampoline.deferred:
-                trampoline.run_deferred()
-            raise
-        return 0
-
-    cdef int finish_at_depth(self) except -1:
-        cdef NativeState state = self._op_state
-        cdef CountedAs counted_as
-        if self._op_outcome is not CANCELLED:
-            self.run_callbacks()
-        if state is not None:
-            counted_as = self.counted_as()
-            observer = state.on_completed  # owned while it is called: its user may set another one
-            if observer is not None and self._op_stage < OBSERVING:
-                state.call_observer(observer, self, NAMES[<int> counted_as], self._op_wait_ns)
-            if self.owner and self.owner != self.completer:
-                state.note_still_checked(self)  # completed from outside, amid a check
-            state.count_done(self, counted_as, self._op_wait_ns)
-        self._op_stage = DONE
-        if self._op_listeners is not None:
-            self.notify()
-        return 0
-
-    cdef CountedAs counted_as(self) noexcept:
-        if self._op_outcome is COMPLETED:
-            if self.submitter and self.submitter == self.completed_by:
-                return CountedAs.IMMEDIATE
-            return CountedAs.COMPLETED
-        if self._op_outcome is EXPIRED:
-            return CountedAs.EXPIRED
-        if self._op_outcome is not CANCELLED:
-            return CountedAs.FAILED
-        # A refusal counts only where it won: otherwise the operation has its response.
-        if self.is_refused and self.submitter == self.completed_by:
-            return CountedAs.REJECTED
-        return CountedAs.CANCELLED
-
-    cdef int run_callbacks(self) except -1:
-        kept = None
-        if self._op_stage < CALLING_BACK and self._op_outcome is not FAILED:
-            stage = "on_complete"
-            self._op_stage = CALLING_BACK
-            try:
-                self.on_complete()
-                if self._op_outcome is EXPIRED:
-                    stage = "on_expiration"
-                    self.on_expiration()
-            except FAULTS as error:
-                self._op_report(stage, error)
-                self._op_fail_with(error)
-                kept = error
-            else:
-                self._op_stage = CALLED_BACK
-        if self._op_outcome is FAILED and self._op_stage < CALLED_BACK:
-            self._op_stage = CALLED_BACK
-            self._op_call_on_failure()
-        if kept is not None:
-            drop_tracebacks(kept)
-        return 0
-
     def _op_complete(self, outcome, error=None, resuming=False):
-        return self.complete(outcome, error, resuming)
+        return complete(self, outcome, error, resuming)
 
     def _op_resume_if_interrupted(self):
         """Resume if its completer was interrupted, and no call has resumed yet."""
@@ -318,7 +182,7 @@ cdef class NativeOperation(NativeWatched):
             raise uninitialized_error(self)
         if (
             self._op_outcome is not PENDING
-            and self._op_stage not in (DEFERRED, DONE)
+            and self.stage not in (DEFERRED, DONE)
             and not self.completer
         ):
             self._op_resume()
@@ -329,182 +193,17 @@ cdef class NativeOperation(NativeWatched):
 
     # 2. Checking it, by one owner at a time.
 
-    cdef bint own(self, size_t me, object between, object unlocked) except -1:
-        """Own the operation and do what is due, until nothing is: the only loop of ownership.
-
-        As ``_PureOperation._op_own``; ``between`` may be ``PUT_ON_LISTS``.
-        """
-        cdef NativeTrampoline trampoline
-        cdef bint completed = False, is_ours = False, is_interrupted = True, is_too_deep
-        try:
-            while True:
-                if between is NO_CALL and unlocked is None:
-                    if self._op_outcome is not PENDING or not is_due(self):
-                        break
-                if self.owner:
-                    if between is NO_CALL:
-                        break
-                    self.call(between)
-                    between = NO_CALL
-                    self._op_check_due = True
-                    continue
-                self.owner = me
-                is_ours = True
-                retry = None
-                if unlocked is not None:
-                    unlocked()
-                    unlocked = None
-                elif self._op_lock is None:
-                    if between is NO_CALL:
-                        completed |= self.do_due()
-                    else:
-                        completed = self.check_twice(between)
-                        between = NO_CALL
-                else:
-                    trampoline = this_trampoline()
-                    is_too_deep = trampoline.depth >= MAX_DEPTH
-                    if is_too_deep and between is NO_CALL:
-                        # Completed here, its callbacks would run later, and without the user's lock.
-                        trampoline.deferred.append((self, self._op_process, self._op_state))
-                        self.owner = 0
-                        break
-                    found = None
-                    if not is_too_deep:
-                        work = self._op_do_due
-                        if between is not NO_CALL:
-                            work = partial(self._op_check_twice, between)
-                        found = do_under(self._op_lock, trampoline, work)
-                    if found is not None:
-                        completed |= found
-                    elif between is NO_CALL:
-                        retry = self._op_schedule_retry()
-                    else:
-                        self.call(between)
-                        self._op_check_due = True
-                    between = NO_CALL
-                self.owner = 0
-                is_ours = False
-                if retry is not None and self._op_is_deferred_to(retry):
-                    break
-            is_interrupted = False
-        finally:
-            if is_interrupted:
-                if is_ours:
-                    self.owner = 0
-                self.note_interrupted()
-        return completed
-
-    cdef bint call(self, object between) except -1:
-        """Call ``between``; or put it on its lists: True if there is no place for it."""
-        cdef NativeState state = self._op_state
-        if between is not PUT_ON_LISTS:
-            between()
-        elif state.max_pending is not None and not state.try_admit(self):
-            self.is_refused = True
-            return True
-        else:
-            state.watchers.watch(self)
-        return False
-
-    cdef bint check_twice(self, object between) except -1:
-        if self.do_due():
-            return True
-        if self._op_outcome is PENDING and self.call(between):
-            return False
-        self._op_check_due = True
-        return self.do_due()
-
-    cdef bint do_due(self) except -1:
-        """As its owner, under the user's lock: check; else expire, or complete as forced."""
-        cdef bint expiring = False, unasked
-        cdef PyObject* answer
-        cdef Found found
-        while self._op_check_due or (self._op_expiry_due and not expiring):
-            if self._op_outcome is not PENDING:
-                return False
-            unasked = not self._op_check_due  # no event asks for this check, only the expiry does
-            # Noted before the check: an expiry counts only with a check that began after it.
-            expiring = self._op_expiry_due
-            self._op_check_due = False
-            answer = ask(self, TRY_COMPLETE)
-            if answer is Py_False:
-                Py_DECREF(<object> answer)
-                continue
-            found = self.look_at_result(answer)
-            if found == HELD and unasked and self._op_state is not None:
-                self._op_state.count_missed_wakeup()
-                self._op_log("warning", "missed_wakeup")
-            if found != DID_NOT_HOLD:
-                return found == HELD
-        forced = (EXPIRED, None) if expiring else self._op_forced_outcome
-        if forced is None:
-            return False
-        if self._op_was_abandoned():  # by the check
-            self._op_expiry_due = False
-            self._op_forced_outcome = None
-            return False
-        outcome, reason = forced
-        return self.complete(outcome, reason, False) and outcome is COMPLETED
-
-    cdef bint end_check(self, PyObject* answer) except -1:
-        """As its owner, look at the result of ``try_complete``, or its error; then own it no more."""
-        cdef bint completed = False, is_interrupted = True
-        try:
-            completed = self.look_at_result(answer) == HELD
-            is_interrupted = False
-        finally:
-            self.owner = 0
-            if is_interrupted:
-                self.note_interrupted()
-        if is_due(self):
-            completed |= self.own(this_number(), NO_CALL, None)
-        return completed
-
-    cdef Found look_at_result(self, PyObject* answer) except UNKNOWN:
-        """Look at the result of ``try_complete``, which is released, or its error (NULL)."""
-        cdef bint is_ours
-        raised = None
-        try:
-            completed = taken(answer)
-            if not completed:
-                # Anything but False may be a forgotten `return`: the outcome counts.
-                is_ours = self._op_outcome is COMPLETED and self.completed_by == this_number()
-                return HELD if is_ours else DID_NOT_HOLD
-            if self._op_outcome is PENDING and not self.completer:
-                raise RuntimeError(
-                    f"{type(self).__name__}.try_complete returned True without force_complete: "
-                    "when the condition holds, it must `return self.force_complete()`"
-                )
-            return HELD
-        except FAULTS as error:
-            self._op_report("try_complete", error)
-            self.complete(FAILED, error, False)
-            raised = error
-        except BaseException as interrupt:
-            # Left pending, it would have lost this check, and perhaps its expiry.
-            self.complete(FAILED, interrupt, False)
-            raise
-        drop_tracebacks(raised)
-        return RAISED
-
-    cdef int note_interrupted(self) except -1:
-        """Note that it was interrupted, and try once to go on."""
-        if self._op_state is not None:
-            self._op_state.interrupted.append((self,))
-        self._op_resume_once()
-        return 0
-
     def _op_process(self):
-        return self.own(this_number(), NO_CALL, None)
+        return own(self, this_number(), NO_CALL, None)
 
     def _op_do_due(self):
-        return self.do_due()
+        return do_due(self)
 
     def _op_check_twice(self, between):
-        return self.check_twice(between)
+        return check_twice(self, between)
 
     def _op_own(self, me, between=NO_CALL, unlocked=None):
-        return self.own(this_number(), between, unlocked)
+        return own(self, this_number(), between, unlocked)
 
     def _op_own_for_good(self):
         """Become its owner for good, unless another call owns it."""
@@ -515,30 +214,11 @@ cdef class NativeOperation(NativeWatched):
     def _op_is_busy_on(self, size_t thread):
         """Whether ``thread`` is in the middle of checking or completing it."""
         # Once it is done, its completer may have ended, and a new thread have got its number.
-        return self.owner == thread or (self._op_stage != DONE and self.completer == thread)
+        return self.owner == thread or (self.stage != DONE and self.completer == thread)
 
     def _op_has_owner(self):
         """Whether a thread is in the middle of checking it."""
         return self.owner not in (0, ABANDONED)
-
-    # 3. Submitting it.
-
-    cdef int start_timeout(self, NativeState state) except -1:
-        if not state.expires:
-            return 0
-        if self.delay.ms >= FOREVER if self.has_delay_ms else self.delay_ms >= FOREVER_MS:
-            return 0
-        try:
-            if state.native_timer is not None:
-                add_task(state.native_timer, self)
-            else:
-                state.timer.add(self)
-        except TimerClosedError:
-            if not state.is_closed:  # the close comes to it
-                raise
-        if self._op_outcome is not PENDING or not self._op_keys:
-            self.leave_timer()
-        return 0
 
     # 4. Notifying its listeners.
 
@@ -550,31 +230,386 @@ cdef class NativeOperation(NativeWatched):
             self._op_listeners.append(listener)
         self._op_resume_if_interrupted()
         if self._op_is_done():
-            self.notify()
-
-    cdef int notify(self) except -1:
-        """Call the listeners, each once: the call that pops one puts it back if interrupted."""
-        while self._op_listeners:
-            listener = self._op_listeners.pop(0)
-            try:
-                try:
-                    listener()
-                except FAULTS as error:
-                    self._op_listener_failed(listener, error)
-            except BaseException:
-                self._op_listeners.insert(0, listener)
-                self.note_interrupted()
-                raise
-        return 0
+            notify(self)
 
     def _op_notify(self):
-        self.notify()
+        notify(self)
 
     def _op_is_done(self):
-        return self._op_stage == DONE or self._op_was_abandoned()
+        return self.stage == DONE or self._op_was_abandoned()
 
 
 init_operation = NativeOperation._op_init
+
+
+# 1. Completing it, once.
+
+
+cdef bint complete(NativeOperation operation, object outcome, object error, bint resuming) except -1:
+    """Complete it, or, ``resuming``, go on. True for the call that set the outcome."""
+    cdef NativeTrampoline trampoline
+    cdef bint is_ours
+    cdef size_t me = system_thread()
+    if operation.owner != me:  # else this thread was asked for its number as it became the owner
+        me = this_number()
+    if not operation.is_whole:
+        raise uninitialized_error(operation)
+    if operation.completer:
+        # The owner must not go round and round on these.
+        operation._op_expiry_due = False
+        operation._op_forced_outcome = None
+        return False
+    if operation._op_outcome is PENDING:
+        operation.is_from_submitter = operation.moved_by == me
+        operation.completer = operation.moved_by = me
+        operation._op_error = error
+        operation._op_outcome = outcome
+    elif operation.stage == DONE or (operation.stage == DEFERRED and not resuming):
+        return False
+    else:
+        resuming = True
+        operation.completer = me
+    is_ours = True
+    try:
+        trampoline = this_trampoline()
+        if operation.stage <= DEFERRED:
+            detach(operation)
+            if trampoline.depth >= MAX_DEPTH:
+                deferred = (operation, operation._op_resume, operation._op_state)
+                trampoline.deferred.append(deferred)
+                operation.stage = DEFERRED
+                is_ours = False
+                operation.completer = 0
+                return not resuming
+        finish(operation, trampoline)
+        return not resuming
+    except BaseException as interrupt:
+        if is_ours:
+            if operation.stage == CALLING_BACK and operation._op_outcome is not FAILED:
+                operation._op_error = interrupt
+                operation._op_outcome = FAILED
+            operation.completer = 0
+            if operation.stage == DONE:
+                operation._op_resume_once()
+            else:
+                note_interrupted(operation)
+        raise
+
+
+cdef int leave_timer(NativeOperation operation) except -1:
+    if operation.pending is not NULL:
+        leave_list(operation)
+    elif operation.entry is not NULL:
+        entry = <object> operation.entry  # of a wheel in pure Python
+        entry.remove()
+    return 0
+
+
+cdef int detach(NativeOperation operation) except -1:
+    """Take it off the timer and the lists."""
+    cdef NativeState state = operation._op_state
+    leave_timer(operation)
+    retry = operation._op_retry
+    if retry is not None:
+        retry.cancel()
+        operation._op_retry = None  # no cycle keeps the two alive
+    if state is not None:
+        key_error = state.detach(operation)
+        if key_error is not None:
+            operation._op_log("error", "key_failed", exc_info=key_error)
+        operation._op_wait_ns = state.now() - operation._op_start_ns
+    return 0
+
+
+cdef int finish(NativeOperation operation, NativeTrampoline trampoline) except -1:
+    """Run the callbacks, count it, notify its listeners."""
+    cdef Py_ssize_t depth = trampoline.depth
+    trampoline.depth = depth + 1
+    try:
+        finish_at_depth(operation)
+        trampoline.depth = depth
+        if not depth and trampoline.deferred:
+            trampoline.run_deferred()
+    except BaseException:
+        trampoline.depth = depth
+        if not depth and trampoline.deferred:
+            trampoline.run_deferred()
+        raise
+    return 0
+
+
+cdef int finish_at_depth(NativeOperation operation) except -1:
+    cdef NativeState state = operation._op_state
+    cdef CountedAs counted_as
+    if operation._op_outcome is not CANCELLED:
+        run_callbacks(operation)
+    if state is not None:
+        counted_as = kind_of_count(operation)
+        observer = state.on_completed  # owned while it is called: its user may set another one
+        if observer is not None and operation.stage < OBSERVING:
+            state.call_observer(observer, operation, NAMES[<int> counted_as], operation._op_wait_ns)
+        if operation.owner and operation.owner != operation.completer:
+            state.note_still_checked(operation)  # completed from outside, amid a check
+        state.count_done(operation, counted_as, operation._op_wait_ns)
+    operation.stage = DONE
+    if operation._op_listeners is not None:
+        notify(operation)
+    return 0
+
+
+cdef CountedAs kind_of_count(NativeOperation operation) noexcept:
+    if operation._op_outcome is COMPLETED:
+        return CountedAs.IMMEDIATE if operation.is_from_submitter else CountedAs.COMPLETED
+    if operation._op_outcome is EXPIRED:
+        return CountedAs.EXPIRED
+    if operation._op_outcome is not CANCELLED:
+        return CountedAs.FAILED
+    # A refusal counts only where it won: otherwise the operation has its response.
+    if operation.is_refused and operation.is_from_submitter:
+        return CountedAs.REJECTED
+    return CountedAs.CANCELLED
+
+
+cdef int run_callbacks(NativeOperation operation) except -1:
+    kept = None
+    if operation.stage < CALLING_BACK and operation._op_outcome is not FAILED:
+        stage = "on_complete"
+        operation.stage = CALLING_BACK
+        try:
+            operation.on_complete()
+            if operation._op_outcome is EXPIRED:
+                stage = "on_expiration"
+                operation.on_expiration()
+        except FAULTS as error:
+            operation._op_report(stage, error)
+            operation._op_fail_with(error)
+            kept = error
+        else:
+            operation.stage = CALLED_BACK
+    if operation._op_outcome is FAILED and operation.stage < CALLED_BACK:
+        operation.stage = CALLED_BACK
+        operation._op_call_on_failure()
+    if kept is not None:
+        drop_tracebacks(kept)
+    return 0
+
+
+# 2. Checking it, by one owner at a time.
+
+
+cdef bint own(NativeOperation operation, size_t me, object between, object unlocked) except -1:
+    """Own the operation and do what is due, until nothing is: the only loop of ownership.
+
+    As ``_PureOperation._op_own``; ``between`` may be ``PUT_ON_LISTS``.
+    """
+    cdef NativeTrampoline trampoline
+    cdef bint completed = False, is_ours = False, is_interrupted = True, is_too_deep
+    try:
+        while True:
+            if between is NO_CALL and unlocked is None:
+                if operation._op_outcome is not PENDING or not is_due(operation):
+                    break
+            if operation.owner:
+                if between is NO_CALL:
+                    break
+                call(operation, between)
+                between = NO_CALL
+                operation._op_check_due = True
+                continue
+            operation.owner = me
+            is_ours = True
+            retry = None
+            if unlocked is not None:
+                unlocked()
+                unlocked = None
+            elif operation._op_lock is None:
+                if between is NO_CALL:
+                    completed |= do_due(operation)
+                else:
+                    completed = check_twice(operation, between)
+                    between = NO_CALL
+            else:
+                trampoline = this_trampoline()
+                is_too_deep = trampoline.depth >= MAX_DEPTH
+                if is_too_deep and between is NO_CALL:
+                    # Completed here, its callbacks would run later, and without the user's lock.
+                    trampoline.deferred.append((operation, operation._op_process, operation._op_state))
+                    operation.owner = 0
+                    break
+                found = None
+                if not is_too_deep:
+                    work = operation._op_do_due
+                    if between is not NO_CALL:
+                        work = partial(operation._op_check_twice, between)
+                    found = do_under(operation._op_lock, trampoline, work)
+                if found is not None:
+                    completed |= found
+                elif between is NO_CALL:
+                    retry = operation._op_schedule_retry()
+                else:
+                    call(operation, between)
+                    operation._op_check_due = True
+                between = NO_CALL
+            operation.owner = 0
+            is_ours = False
+            if retry is not None and operation._op_is_deferred_to(retry):
+                break
+        is_interrupted = False
+    finally:
+        if is_interrupted:
+            if is_ours:
+                operation.owner = 0
+            note_interrupted(operation)
+    return completed
+
+
+cdef bint call(NativeOperation operation, object between) except -1:
+    """Call ``between``; or put it on its lists: True if there is no place for it."""
+    cdef NativeState state = operation._op_state
+    if between is not PUT_ON_LISTS:
+        between()
+    elif state.max_pending is not None and not state.try_admit(operation):
+        operation.is_refused = True
+        return True
+    else:
+        state.watchers.watch(operation)
+    return False
+
+
+cdef bint check_twice(NativeOperation operation, object between) except -1:
+    if do_due(operation):
+        return True
+    if operation._op_outcome is PENDING and call(operation, between):
+        return False
+    operation._op_check_due = True
+    return do_due(operation)
+
+
+cdef bint do_due(NativeOperation operation) except -1:
+    """As its owner, under the user's lock: check; else expire, or complete as forced."""
+    cdef bint expiring = False, unasked
+    cdef PyObject* answer
+    cdef Found found
+    while operation._op_check_due or (operation._op_expiry_due and not expiring):
+        if operation._op_outcome is not PENDING:
+            return False
+        unasked = not operation._op_check_due  # no event asks for this check, only the expiry does
+        # Noted before the check: an expiry counts only with a check that began after it.
+        expiring = operation._op_expiry_due
+        operation._op_check_due = False
+        answer = ask(operation, TRY_COMPLETE)
+        if answer is Py_False:
+            Py_DECREF(<object> answer)
+            continue
+        found = look_at_result(operation, answer)
+        if found == HELD and unasked and operation._op_state is not None:
+            operation._op_state.count_missed_wakeup()
+            operation._op_log("warning", "missed_wakeup")
+        if found != DID_NOT_HOLD:
+            return found == HELD
+    forced = (EXPIRED, None) if expiring else operation._op_forced_outcome
+    if forced is None:
+        return False
+    if operation._op_was_abandoned():  # by the check
+        operation._op_expiry_due = False
+        operation._op_forced_outcome = None
+        return False
+    outcome, reason = forced
+    return complete(operation, outcome, reason, False) and outcome is COMPLETED
+
+
+cdef bint end_check(NativeOperation operation, PyObject* answer) except -1:
+    """As its owner, look at the result of ``try_complete``, or its error; then own it no more."""
+    cdef bint completed = False, is_interrupted = True
+    try:
+        completed = look_at_result(operation, answer) == HELD
+        is_interrupted = False
+    finally:
+        operation.owner = 0
+        if is_interrupted:
+            note_interrupted(operation)
+    if is_due(operation):
+        completed |= own(operation, this_number(), NO_CALL, None)
+    return completed
+
+
+cdef Found look_at_result(NativeOperation operation, PyObject* answer) except UNKNOWN:
+    """Look at the result of ``try_complete``, which is released, or its error (NULL)."""
+    cdef bint is_ours
+    if answer is Py_True and operation._op_outcome is not PENDING:
+        Py_DECREF(<object> answer)
+        return HELD
+    raised = None
+    try:
+        completed = taken(answer)
+        if not completed:
+            # Anything but False may be a forgotten `return`: the outcome counts.
+            is_ours = operation._op_outcome is COMPLETED and operation.moved_by == this_number()
+            return HELD if is_ours else DID_NOT_HOLD
+        if operation._op_outcome is PENDING and not operation.completer:
+            raise RuntimeError(
+                f"{type(operation).__name__}.try_complete returned True without force_complete: "
+                "when the condition holds, it must `return self.force_complete()`"
+            )
+        return HELD
+    except FAULTS as error:
+        operation._op_report("try_complete", error)
+        complete(operation, FAILED, error, False)
+        raised = error
+    except BaseException as interrupt:
+        # Left pending, it would have lost this check, and perhaps its expiry.
+        complete(operation, FAILED, interrupt, False)
+        raise
+    drop_tracebacks(raised)
+    return RAISED
+
+
+cdef int note_interrupted(NativeOperation operation) except -1:
+    """Note that it was interrupted, and try once to go on."""
+    if operation._op_state is not None:
+        operation._op_state.interrupted.append((operation,))
+    operation._op_resume_once()
+    return 0
+
+
+# 3. Submitting it.
+
+
+cdef int start_timeout(NativeOperation operation, NativeState state) except -1:
+    if not state.expires:
+        return 0
+    if operation.delay.ms >= FOREVER if operation.has_delay_ms else operation.delay_ms >= FOREVER_MS:
+        return 0
+    try:
+        if state.native_timer is not None:
+            add_task(state.native_timer, operation)
+        else:
+            state.timer.add(operation)
+    except TimerClosedError:
+        if not state.is_closed:  # the close comes to it
+            raise
+    if operation._op_outcome is not PENDING or not operation._op_keys:
+        leave_timer(operation)
+    return 0
+
+
+# 4. Notifying its listeners.
+
+
+cdef int notify(NativeOperation operation) except -1:
+    """Call the listeners, each once: the call that pops one puts it back if interrupted."""
+    while operation._op_listeners:
+        listener = operation._op_listeners.pop(0)
+        try:
+            try:
+                listener()
+            except FAULTS as error:
+                operation._op_listener_failed(listener, error)
+        except BaseException:
+            operation._op_listeners.insert(0, listener)
+            note_interrupted(operation)
+            raise
+    return 0
 
 
 cdef inline bint is_due(NativeOperation operation) noexcept:
@@ -607,7 +642,10 @@ cdef bint submit(object submitted, NativeState state, tuple keys, dict threshold
             keys_before = operation._op_keys
             thresholds_before = operation._op_thresholds
             operation._op_start_ns = now_ns
-            operation.submitter = me
+            if operation._op_outcome is PENDING:
+                operation.moved_by = me
+            else:
+                operation.is_from_submitter = operation.moved_by == me
             operation._op_keys = keys
             operation._op_thresholds = thresholds
             operation._op_state = state
@@ -623,17 +661,17 @@ cdef bint submit(object submitted, NativeState state, tuple keys, dict threshold
         if now_ns > state.reaper_look_ns:
             state.check_reaper(now_ns)
         operation._op_check_due = True
-        completed = operation.own(me, PUT_ON_LISTS, None)
+        completed = own(operation, me, PUT_ON_LISTS, None)
         if operation.is_refused:
             refusal = full_error(operation, state.name, state.max_pending)
-            if operation.complete(CANCELLED, None, False):
+            if complete(operation, CANCELLED, None, False):
                 state.log_full(operation)
             else:
                 refusal = None
         elif not completed and operation._op_outcome is PENDING:
-            operation.start_timeout(state)
+            start_timeout(operation, state)
         if operation._op_outcome is PENDING:
-            operation.submitter = 0  # completed by now, it may have yet to be counted
+            operation.moved_by = 0  # completed by now, it may have yet to be counted
     except BaseException:
         # A key that can't be compared, an interrupt: leave nothing behind.
         operation._op_forced_outcome = CANCEL
@@ -648,33 +686,39 @@ cdef bint submit(object submitted, NativeState state, tuple keys, dict threshold
 cdef int check_each(list operations) except -1:
     """Check these; return how many this completed."""
     cdef int completed = 0
-    cdef NativeOperation operation
-    cdef PyObject* answer
     cdef size_t me = this_number()
     for one in operations:  # of that type all: it is not looked at once more
-        operation = <NativeOperation> one
-        if (
-            operation._op_outcome is not PENDING
-            or operation.owner
-            or operation._op_lock is not None
-            or operation._op_expiry_due
-            or operation._op_forced_outcome is not None
-        ):
-            operation._op_check_due = True
-            completed += operation.own(me, NO_CALL, None)
-            continue
-        # operation.own(me, NO_CALL, None), written out for most checks: the condition is false.
-        operation.owner = me
-        operation._op_check_due = False
-        answer = ask(operation, TRY_COMPLETE)
-        if answer is not Py_False:
-            completed += operation.end_check(answer)
-            continue
-        Py_DECREF(<object> answer)
-        operation.owner = 0
-        if is_due(operation):
-            completed += operation.own(me, NO_CALL, None)
+        completed += check_one(<NativeOperation> one, me)
     return completed
+
+
+cdef int check_alone(NativeWatched operation) except -1:
+    """Check this one; return how many this completed."""
+    return check_one(<NativeOperation> operation, this_number())
+
+
+cdef inline int check_one(NativeOperation operation, size_t me) except -1:
+    cdef PyObject* answer
+    if (
+        operation._op_outcome is not PENDING
+        or operation.owner
+        or operation._op_lock is not None
+        or operation._op_expiry_due
+        or operation._op_forced_outcome is not None
+    ):
+        operation._op_check_due = True
+        return own(operation, me, NO_CALL, None)
+    # own(operation, me, NO_CALL, None), written out for most checks: the condition is false.
+    operation.owner = me
+    operation._op_check_due = False
+    answer = ask(operation, TRY_COMPLETE)
+    if answer is not Py_False:
+        return end_check(operation, answer)
+    Py_DECREF(<object> answer)
+    operation.owner = 0
+    if is_due(operation):
+        return own(operation, me, NO_CALL, None)
+    return 0
 
 
 # An unreachable operation lets go of all that may lead back to it; the methods' own needs stay.

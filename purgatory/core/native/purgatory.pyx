@@ -13,8 +13,8 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
 from purgatory.core.native.state cimport NativeState
-from purgatory.core.native.operation cimport check_each, submit
-from purgatory.core.native.watchers cimport FEW, KeyWatchers, enter, leave
+from purgatory.core.native.operation cimport check_alone, check_each, submit
+from purgatory.core.native.watchers cimport FEW, KeyWatchers, NativeWatched, enter, first_on, leave
 
 from purgatory.core.keys import (
     check_hashable,
@@ -73,6 +73,7 @@ cdef class NativePurgatory:
     def check_and_complete(self, key):
         cdef NativeState state = state_of(self)
         cdef KeyWatchers watchers
+        cdef NativeWatched alone = None
         cdef bint entered = False
         cdef list operations = None
         if state.interrupted:
@@ -80,16 +81,21 @@ cdef class NativePurgatory:
         try:
             entered = enter(state.lock)
             watchers = state.watchers.on(key)
-            if watchers is not None and watchers.count:
+            if watchers is not None and watchers.count == 1:  # no list is made for it
+                alone = first_on(watchers)
+                state.counters.checks += 1
+            elif watchers is not None and watchers.count:
                 operations = []
                 watchers.collect(operations)
                 state.counters.checks += len(operations)
             leave(state.lock, entered)
             entered = False
+            if alone is not None:
+                return check_alone(alone)
             return check_each(operations) if operations is not None else 0
         except BaseException as error:
             leave(state.lock, entered)
-            for operation in operations or ():
+            for operation in (alone,) if alone is not None else operations or ():
                 state.interrupted.append((operation,))
             if isinstance(error, TypeError):
                 check_hashable(key)

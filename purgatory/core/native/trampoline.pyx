@@ -10,6 +10,7 @@ Ground rules
 
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.object cimport PyObject
+from libc.stdint cimport UINT64_MAX, uint64_t
 
 import sys
 import threading
@@ -17,8 +18,10 @@ from collections import deque
 from types import BuiltinFunctionType
 
 cdef extern from "Python.h":
+    ctypedef struct PyThreadState
+    PyThreadState* PyThreadState_Get() noexcept
+    uint64_t PyThreadState_GetID(PyThreadState*) noexcept  # of no other thread before or after it
     PyObject* PyThreadState_GetDict()
-
 
 
 cdef class NativeTrampoline:
@@ -35,6 +38,8 @@ cdef dict _threading = vars(threading)
 cdef dict _modules = sys.modules
 cdef object _builtin = BuiltinFunctionType
 cdef object _new_trampoline = None
+cdef uint64_t _last_thread = UINT64_MAX  # the one that asked last for its trampoline; and that
+cdef NativeTrampoline _last_trampoline = None
 
 
 cdef class NativeThisThread:
@@ -63,6 +68,7 @@ cdef class NativeThisThread:
         greenlet = this_greenlet()
         if greenlet is None:
             of_thread()[_KEY] = trampoline
+            keep_last(trampoline)
         else:
             setattr(greenlet, _KEY, trampoline)
 
@@ -105,8 +111,22 @@ cdef NativeTrampoline this_trampoline():
             trampoline = _new_trampoline()
             setattr(greenlet, _KEY, trampoline)
         return trampoline
+    if _last_thread == PyThreadState_GetID(PyThreadState_Get()):
+        return _last_trampoline
     kept = of_thread()
     found = PyDict_GetItemWithError(kept, _KEY)
     if found is NULL:
-        return kept.setdefault(_KEY, _new_trampoline())
-    return <NativeTrampoline> found
+        trampoline = kept.setdefault(_KEY, _new_trampoline())
+    else:
+        trampoline = <object> found
+    keep_last(trampoline)
+    return trampoline
+
+
+cdef int keep_last(NativeTrampoline trampoline) except -1:
+    """Note the trampoline of this thread: the one that goes for it, goes last."""
+    global _last_thread, _last_trampoline
+    before = _last_trampoline
+    _last_trampoline = trampoline
+    _last_thread = PyThreadState_GetID(PyThreadState_Get())
+    return 0

@@ -81,7 +81,15 @@ cdef class NativeWatched(NativeTask):
     cdef Threshold* thresholds
     cdef Link state_link
     cdef int watch_count
-    cdef Membership membership
+    cdef char membership  # a Membership
+    cdef public char _op_check_due
+    cdef public char _op_expiry_due
+    cdef char is_refused
+
+
+cdef inline NativeWatched first_on(KeyWatchers watchers):
+    """Return the first operation on a key, which has one."""
+    return <NativeWatched> (<Watch*> watchers.root.next).operation
 
 
 cdef inline Watch* watches_of(NativeWatched operation) noexcept:

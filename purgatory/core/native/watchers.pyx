@@ -92,7 +92,7 @@ cdef class NativeLock:
 @cython.freelist(8)
 @cython.no_gc
 cdef class NativeHold:
-    """What `with` holds the lock by: it is given back at the end, or when this goes."""
+    """The hold by which `with` has the lock: it is given back at the end, or when this goes."""
 
     def __call__(self, kind, error, traceback):
         self.give_back()

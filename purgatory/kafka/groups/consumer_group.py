@@ -15,7 +15,13 @@ from typing import ClassVar, Protocol
 
 from purgatory.core.keys import MemberKey, MemberRebalanceKey
 from purgatory.core.operation import DelayedOperation
-from purgatory.kafka.groups.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, Assignor, Subscriber
+from purgatory.kafka.groups.assignors import (
+    ASSIGNORS,
+    DEFAULT_ASSIGNOR,
+    Assignor,
+    Subscriber,
+    Subscribers,
+)
 from purgatory.kafka.groups.consumer_group_member import (
     ConsumerMember,
     CurrentAssignment,
@@ -30,6 +36,9 @@ from purgatory.kafka.groups.consumer_group_member import (
 from purgatory.kafka.groups.group import ClassicGroupRecord
 from purgatory.kafka.groups.subscription import KnownTopics, SubscribedTopics
 from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions, TopicIdPartition
+
+FIRST_EPOCH = 1
+"""The epoch of a group before its first change: as in Kafka, its first subscription makes it 2."""
 
 
 class ConsumerGroupState(Enum):
@@ -55,7 +64,7 @@ class ConsumerGroup:
 
     def __init__(self, group_id: str, known_topics: KnownTopics) -> None:
         self.group_id = group_id
-        self.epoch = 0
+        self.epoch = FIRST_EPOCH
         self.target_epoch = 0
         self.members: dict[str, ConsumerMember] = {}
         self.static_members: dict[str, str] = {}
@@ -63,6 +72,8 @@ class ConsumerGroup:
         self.sessions: dict[str, DelayedMemberSession] = {}
         """The waits for the members' next heartbeats."""
         self.topics = SubscribedTopics(known_topics)
+        self.is_assignment_due = False
+        """Whether partitions may be assigned that could not be before."""
         self._holders: dict[TopicIdPartition, str] = {}
         self._changed_keys: dict[GroupRecordKey, None] = {}
         self._dissolved: ClassicGroupRecord | None = None
@@ -166,24 +177,32 @@ class ConsumerGroup:
             )
             for member_id, member in self.members.items()
         }
-        counts = self.topics.partition_counts
-        for member_id, target in self.assignors[self.assignor](subscribers, counts).items():
+        for member_id, target in self._new_targets(subscribers).items():
             self._set_target(member_id, target)
         self.target_epoch = self.epoch
+        self.is_assignment_due = False
         self._mark_changed(RecordKind.TARGET_EPOCH)
+
+    def _new_targets(self, subscribers: Subscribers) -> Mapping[str, Partitions]:
+        return self.assignors[self.assignor](subscribers, self.topics.partition_counts)
+
+    @property
+    def assignable_partitions(self) -> Partitions:
+        """The subscribed partitions that may be assigned. O(partitions)."""
+        return self.topics.partitions
 
     def _set_target(self, member_id: str, target: Partitions) -> None:
         if self.targets.get(member_id) != target:
             self.targets[member_id] = target
             self._mark_changed(RecordKind.TARGET, member_id)
 
-    def refresh_topics(self, force: bool = False) -> bool:
+    def refresh_topics(self, matches: bool = False) -> bool:
         """Resolve the topics of all members; return whether the assignment may change.
 
-        ``force`` is `SubscribedTopics.refresh`'s.
+        ``matches`` is `SubscribedTopics.refresh`'s.
         """
         subscriptions = (member.subscription for member in self.members.values())
-        return self.topics.refresh(subscriptions, force)
+        return self.topics.refresh(subscriptions, matches)
 
     def subscribed_names(self) -> set[str]:
         """Return the names of all subscribed topics. O(members + topics)."""
@@ -205,8 +224,7 @@ class ConsumerGroup:
 
     def _is_reconciled(self, member: ConsumerMember) -> bool:
         current = member.current
-        at_target = current.epoch == self.target_epoch or member.is_static_leave
-        return at_target and current.state is MemberState.STABLE
+        return current.epoch == self.target_epoch and current.state is MemberState.STABLE
 
     # Its records.
 
@@ -282,11 +300,18 @@ class ConsumerGroup:
         for member_id, subscription in subscriptions.items():
             current = currents.get(member_id, CurrentAssignment())
             self.replace_member(ConsumerMember(member_id, subscription, current))
-        self.refresh_topics(force=True)
+        self.refresh_topics(matches=True)
         self._changed_keys.clear()
         targets = NO_PARTITIONS.union(*self.targets.values())
+        readers = {
+            member_id
+            for member_id, member in self.members.items()
+            if self.topics.topic_ids(member.subscription)
+        }
         # Topics came or went while nobody coordinated the group, or not all of a change was kept.
-        stale = targets != self.topics.partitions or self.targets.keys() != self.members.keys()
+        stale = targets != self.assignable_partitions or not (
+            readers <= self.targets.keys() <= self.members.keys()
+        )
         if stale and self.members and self.epoch == self.target_epoch:
             self.bump_epoch()
 

@@ -57,6 +57,7 @@ class ConsumerGroupHeartbeat(NamedTuple):
             if unchanged.
         owned: the member's partitions; None if not reported.
         generates_member_id: whether the member generates its id, instead of the coordinator.
+        may_read_nothing: whether a member may join with an empty subscription.
         requester: the client; None: one that may describe all topics.
     """
 
@@ -73,6 +74,7 @@ class ConsumerGroupHeartbeat(NamedTuple):
     rebalance_timeout_ms: int = _UNCHANGED_MS
     owned: Partitions | None = None
     generates_member_id: bool = True
+    may_read_nothing: bool = True
     requester: Principal | None = None
 
     @property
@@ -118,7 +120,8 @@ class ConsumerGroupHeartbeat(NamedTuple):
                 raise _invalid("a member that joins has to send its rebalance timeout")
             if self.owned is None or self.owned:
                 raise _invalid("a member that joins owns no partitions, and has to send that")
-            if not self.topic_names and not self.topic_regex:
+            reads = self.topic_names, self.topic_regex
+            if reads == (None, None) or not (self.may_read_nothing or any(reads)):
                 raise _invalid("a member that joins has to subscribe to something")
         if self.assignor is not None and self.assignor not in ASSIGNORS:
             raise GroupRefusal(
@@ -259,6 +262,14 @@ class ConsumerGroupCoordinator:
             )
         else:
             respond(result)
+        self._match_expressions(group)
+
+    def _match_expressions(self, group: ConsumerGroup) -> None:
+        """Match expressions that are new to a group, with an epoch of its own, as in Kafka."""
+        if group.topics.has_unmatched and self.groups.get(group.group_id) is group:
+            if group.refresh_topics(matches=True):
+                group.bump_epoch()
+            self._save(group, _ignore)
 
     def _create(self, group_id: str) -> ConsumerGroup:
         """Return a group for its first member; it is kept once that has joined."""
@@ -284,8 +295,7 @@ class ConsumerGroupCoordinator:
         member_id = request.member_id or self._new_member_id()
         self.groups[group.group_id] = group
         member = self._store_member(group, previous, member_id, subscription)
-        is_new = previous is None or not has_same_subscription(group, previous, member)
-        self._assign_if_needed(group, is_new)
+        self._assign_if_needed(group, previous, member)
         member = self._reconcile(group, member, request.owned)
         self._watch_session(group, member)
         is_changed = (
@@ -365,12 +375,16 @@ class ConsumerGroupCoordinator:
             group.replace_member(member)
         return member
 
-    def _assign_if_needed(self, group: ConsumerGroup, is_new: bool) -> None:
-        """Begin an epoch if members or topics changed, and compute its target assignment."""
-        changed = is_new
+    def _assign_if_needed(
+        self, group: ConsumerGroup, previous: ConsumerMember | None, member: ConsumerMember
+    ) -> None:
+        """Begin an epoch if subscriptions or topics changed, and compute its target assignment."""
+        before = Subscription() if previous is None else previous.subscription
+        is_new = previous is None or not has_same_subscription(group, before, member.subscription)
+        changed = is_new and group.topics.is_known_change(before, member.subscription)
         if is_new or group.topics.is_stale or group.epoch != group.target_epoch:
             changed |= group.refresh_topics()
-        if changed and group.epoch == group.target_epoch:
+        if changed or (group.is_assignment_due and group.epoch == group.target_epoch):
             group.bump_epoch()
         if group.epoch != group.target_epoch:
             group.assign()
@@ -416,7 +430,7 @@ class ConsumerGroupCoordinator:
             self._stop_waiting(group, member_id)
             group.remove(member_id)
             _log.info("member_gone", group=group.group_id, member=member_id, reason=reason)
-        group.topics.retain_patterns(remaining.subscription for remaining in group.members.values())
+        group.refresh_topics()  # the epoch is for what the others read, too
         group.bump_epoch()
 
     def member_expired(self, group: ConsumerGroup, member_id: str, reason: str) -> None:
@@ -542,6 +556,7 @@ def _is_unchanged(
         and subscription.classic is None
         and request.epoch == current.epoch == group.target_epoch == group.epoch
         and not group.topics.is_stale
+        and not group.is_assignment_due
         and request.client_host == subscription.client_host
         and request.client_id == subscription.client_id
         and (not subscription.topic_regex or request.requester == subscription.requester)
@@ -555,11 +570,8 @@ def _unknown(request: ConsumerGroupHeartbeat) -> GroupRefusal:
     )
 
 
-def has_same_subscription(
-    group: ConsumerGroup, previous: ConsumerMember, member: ConsumerMember
-) -> bool:
+def has_same_subscription(group: ConsumerGroup, before: Subscription, after: Subscription) -> bool:
     """Whether a member's new report changes nothing of what it reads."""
-    before, after = previous.subscription, member.subscription
     if (before.topic_names, before.topic_regex) != (after.topic_names, after.topic_regex):
         return False
     return before.requester == after.requester or group.topics.names(before) == group.topics.names(

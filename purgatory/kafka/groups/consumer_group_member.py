@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from enum import IntEnum
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
+from uuid import UUID
 
 from purgatory.kafka.groups.group import ClassicGroupRecord
 from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions, TopicIdPartition
@@ -152,7 +153,12 @@ def reconciled(
             state=MemberState.UNREVOKED_PARTITIONS, assigned=retained, revoking=revoking
         )
     missing = target - retained
-    free = frozenset(partition for partition in missing if not is_owned(partition))
+    # What it gave up itself a moment ago, it may have again.
+    free = frozenset(
+        partition
+        for partition in missing
+        if partition in current.revoking or not is_owned(partition)
+    )
     state = MemberState.STABLE if free == missing else MemberState.UNRELEASED_PARTITIONS
     epochs = {partition: current.epochs.get(partition, current.epoch) for partition in retained}
     after = current._replace(
@@ -169,6 +175,13 @@ def _still_owns(owned: Partitions | None, revoking: Partitions) -> bool:
     return owned is None or not owned.isdisjoint(revoking)
 
 
+class InitializedPartitions(NamedTuple):
+    """The partitions of a share group that have a state, and the names of their topics by id."""
+
+    partitions: Partitions
+    names: tuple[tuple[UUID, str], ...]
+
+
 class RecordKind(IntEnum):
     """The kind of a record, numbered as the key versions in Kafka's `__consumer_offsets`: that of
     classic groups, and those of consumer groups."""
@@ -179,6 +192,7 @@ class RecordKind(IntEnum):
     TARGET_EPOCH = 6
     TARGET = 7
     CURRENT = 8
+    SHARE_STATE = 15
 
 
 class GroupRecordKey(NamedTuple):
@@ -191,10 +205,10 @@ class GroupRecordKey(NamedTuple):
 
 
 GroupRecordValue: TypeAlias = (
-    int | Subscription | Partitions | CurrentAssignment | ClassicGroupRecord
+    int | Subscription | Partitions | CurrentAssignment | ClassicGroupRecord | InitializedPartitions
 )
-"""An epoch of the group or of its target; a member's report, target or assignment; or a generation
-of a classic group."""
+"""An epoch of the group or of its target; a member's report, target or assignment; a generation of
+a classic group; or the partitions of a share group that have a state."""
 
 GroupRecord: TypeAlias = tuple[GroupRecordKey, GroupRecordValue | None]
 """The new value; None: it is deleted."""

@@ -53,14 +53,14 @@ replicated, or can't be; never, if the broker is killed meanwhile."""
 _log = Logger("purgatory.kafka")
 
 
-def check_group_id(group_id: str) -> None:
+def check_group_id(group_id: str, may_be_empty: bool = False) -> None:
     """Check a group id.
 
     Raises:
         GroupRefusal: INVALID_GROUP_ID.
     """
     # Records of committed offsets have no place for longer ones.
-    if not group_id or len(group_id.encode()) > _MAX_GROUP_ID_BYTES:
+    if not (group_id or may_be_empty) or len(group_id.encode()) > _MAX_GROUP_ID_BYTES:
         raise GroupRefusal(ErrorCode.INVALID_GROUP_ID)
 
 
@@ -178,7 +178,12 @@ class GroupCoordinator:
             former = member.join_request
             changed = member.is_new or former.protocols != join_request.protocols
             is_back = not member.is_new and member.member_id != member_id
-            member.join_request = join_request._replace(instance_id=member.instance_id)
+            # As in Kafka: a member is shown as the client that it was when it came.
+            member.join_request = join_request._replace(
+                instance_id=member.instance_id,
+                client_id=former.client_id,
+                client_host=former.client_host,
+            )
             if is_back and group.state is GroupState.COMPLETING_REBALANCE:
                 changed = True  # the leader is about to assign partitions to its former id
             elif is_back and group.state is GroupState.STABLE:
@@ -226,7 +231,8 @@ class GroupCoordinator:
         if not member_id:
             if len(group.members) + len(group.pending_members) >= self.config.max_size:
                 raise GroupRefusal(ErrorCode.GROUP_MAX_SIZE_REACHED)
-            member_id = self._new_member_id(instance_id or join_request.client_id)
+            begin = join_request.client_id if instance_id is None else instance_id
+            member_id = self._new_member_id(begin)
             if require_known_member_id and instance_id is None:
                 group.pending_members.add(member_id)
                 waiting = DelayedArrival(group, member_id, join_request.session_timeout_ms, self)
@@ -505,8 +511,10 @@ class GroupCoordinator:
             if instance_id is not None and not member_id:
                 member_id = group.static_members.get(instance_id, "")
             if member_id in group.pending_members:
+                # As in Kafka: the group that it asked for is there, and empty.
                 self.heartbeats.cancel_for_key(group.member_key(member_id))
-                self.remove_pending_member(group, member_id)
+                group.pending_members.discard(member_id)
+                self._rebalance_without(group, "a member that asked for its id left")
             else:
                 _, member = self._member(group_id, member_id, instance_id)
                 self._remove(group, member, "left")
@@ -538,7 +546,9 @@ class GroupCoordinator:
         Raises:
             GroupRefusal: the commit is refused.
         """
-        self.check_coordinated(group_id)
+        self._check_led(group_id)
+        # As in Kafka: a consumer without a group's name commits to the group "".
+        check_group_id(group_id, may_be_empty=not in_transaction)
         group = self.groups.get(group_id)
         if generation < 0 and (group is None or group.state is GroupState.EMPTY):
             return
@@ -587,8 +597,12 @@ class GroupCoordinator:
         member.refuse(ErrorCode.UNKNOWN_MEMBER_ID)
         self._remove_member(group, member)
         _log.info("member_gone", group=group.group_id, member=member.member_id, reason=reason)
+        self._rebalance_without(group, f"a member is gone: {reason}")
+
+    def _rebalance_without(self, group: Group, reason: str) -> None:
+        """Begin a rebalance, or go on with one, after a member has gone."""
         if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
-            self._prepare_rebalance(group, f"a member is gone: {reason}")
+            self._prepare_rebalance(group, reason)
         elif group.state is GroupState.PREPARING_REBALANCE:
             self.rebalances.check_and_complete(group.join_key)
 

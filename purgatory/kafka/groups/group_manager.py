@@ -19,7 +19,7 @@ from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.kafka.coordinator_log import Respond
 from purgatory.kafka.errors import ErrorCode, GroupRefusal
 from purgatory.kafka.groups.classic_requests import ClassicRequests
-from purgatory.kafka.groups.consumer_group import ConsumerGroup
+from purgatory.kafka.groups.consumer_group import FIRST_EPOCH, ConsumerGroup
 from purgatory.kafka.groups.consumer_group_coordinator import (
     ConsumerGroupCoordinator,
     ConsumerGroupHeartbeat,
@@ -48,7 +48,11 @@ from purgatory.kafka.groups.offsets import (
     OffsetsCodec,
     group_partition,
 )
-from purgatory.kafka.groups.share_group import ShareGroup
+from purgatory.kafka.groups.share_group_coordinator import (
+    InitializeShare,
+    ShareGroupCoordinator,
+    initialize_nothing,
+)
 from purgatory.kafka.groups.subscription import KnownTopics
 from purgatory.kafka.log.producer_state import ProducerIdentity
 from purgatory.kafka.log.record_batch import TransactionResult
@@ -58,7 +62,7 @@ from purgatory.kafka.settings.group_settings import (
     GroupSettings,
     default_group_settings,
 )
-from purgatory.kafka.topic_partition import TopicPartition
+from purgatory.kafka.topic_partition import Partitions, TopicPartition
 
 _MAX_METADATA_BYTES = 4096
 OnEnded = Callable[[int, OffsetKey, CommittedOffset, bool], object]
@@ -81,6 +85,9 @@ class GroupManager:
         known_topics: the topics of the cluster.
         on_ended: is called for each offset of a transaction that has ended.
         settings_of: returns the settings of a group; by default they are those of ``config``.
+        new_consumer_id: makes the id of a consumer that joins a consumer group without one; by
+            default as ``new_member_id``.
+        initialize_share: initializes the state of a share partition.
     """
 
     def __init__(
@@ -96,6 +103,8 @@ class GroupManager:
         known_topics: KnownTopics,
         on_ended: OnEnded | None = None,
         settings_of: Callable[[str], GroupSettings] | None = None,
+        new_consumer_id: Callable[[], str] | None = None,
+        initialize_share: InitializeShare = initialize_nothing,
     ) -> None:
         by_default = GroupSettings(default_group_settings(config))
         settings = settings_of or (lambda _: by_default)
@@ -118,17 +127,17 @@ class GroupManager:
             lambda group_id: settings(group_id).milliseconds("consumer.session.timeout.ms"),
             known_topics,
             self.classic.heartbeats,
-            lambda: new_member_id("consumer"),
+            new_consumer_id or (lambda: new_member_id("consumer")),
             self._write,
         )
-        self.shares = ConsumerGroupCoordinator(
+        self.shares = ShareGroupCoordinator(
+            initialize_share,
             config.share_max_size,
             lambda group_id: settings(group_id).milliseconds("share.session.timeout.ms"),
             known_topics,
             self.classic.heartbeats,
             lambda: new_member_id("share"),
             self._write,
-            ShareGroup,
         )
         self.classic_requests = ClassicRequests(self.classic, self.consumers)
         self._coordinators = (self.classic, self.consumers, self.shares)
@@ -157,20 +166,34 @@ class GroupManager:
         """Handle a heartbeat of a member of a share group, as ``consumer_heartbeat``."""
         self._group_heartbeat(self.shares, request, respond)
 
-    def create_share_group(self, group_id: str, respond: Callable[[ErrorCode], object]) -> None:
-        """Make a share group without members; ``respond`` is called once it is replicated.
+    def alterable_epoch(self, group_id: str) -> int:
+        """Return the epoch of a share group whose offsets may be altered: one without members, or
+        one that is not there yet.
 
         Raises:
-            GroupRefusal: the id is invalid or that of a group of another kind, or this broker
-                doesn't coordinate it.
+            GroupRefusal: the id is that of a group of another kind, the group has members, or this
+                broker doesn't coordinate it.
         """
         self._check_committed(self._partition(group_id))
         check_group_id(group_id)
-        if group_id in self.classic.groups or self._epoch_based_group(group_id) is not None:
+        if group_id in self.classic.groups or group_id in self.consumers.groups:
             raise GroupRefusal(
                 ErrorCode.GROUP_ID_NOT_FOUND, message=f"{group_id} is a group of another kind"
             )
-        self.shares.create(group_id, respond)
+        group = self.shares.share_group(group_id)
+        if group is not None and group.members:
+            raise GroupRefusal(ErrorCode.NON_EMPTY_GROUP, message=f"{group_id} has members")
+        return FIRST_EPOCH if group is None else group.epoch
+
+    def initialized_partitions(self, group_id: str) -> Partitions | None:
+        """Return the partitions of a share group that have a state; None: none ever had.
+
+        Raises:
+            GroupRefusal: another broker coordinates the group.
+        """
+        self._partition(group_id)
+        group = self.shares.share_group(group_id)
+        return None if group is None else group.initialized
 
     def _group_heartbeat(
         self,
@@ -274,14 +297,16 @@ class GroupManager:
             knows_epochs: whether the request is of a version that has member epochs; otherwise
                 members of the consumer protocol are refused.
         """
+        known, respond = self._known(offsets, respond)
         try:
-            partition = self._partition(group_id)
-            self.check_commit(group_id, generation, member_id, instance_id, offsets, knows_epochs)
+            partition = self._partition(group_id) if known else 0
+            if known:
+                self.check_commit(group_id, generation, member_id, instance_id, known, knows_epochs)
         except GroupRefusal as refusal:
-            respond(dict.fromkeys(offsets, refusal.code))
+            respond(dict.fromkeys(known, refusal.code))
             return
         commit = partial(self.offsets.commit, partition, group_id)
-        self._commit_valid(offsets, commit, respond)
+        self._commit_valid(known, commit, respond)
 
     def commit_in_transaction(
         self,
@@ -301,19 +326,21 @@ class GroupManager:
             generation, member_id, instance_id: the consumer whose records it transforms; -1, "" and
                 None: the producer doesn't know it.
         """
+        known, respond = self._known(offsets, respond)
         try:
-            partition = self._partition(group_id)
-            self.check_commit(
-                group_id, generation, member_id, instance_id, offsets, in_transaction=True
-            )
+            partition = self._partition(group_id) if known else 0
+            if known:
+                self.check_commit(
+                    group_id, generation, member_id, instance_id, known, in_transaction=True
+                )
         except GroupRefusal as refusal:
             # Producers know no member epochs, as in Kafka.
             is_stale = refusal.code is ErrorCode.STALE_MEMBER_EPOCH
             code = ErrorCode.ILLEGAL_GENERATION if is_stale else refusal.code
-            respond(dict.fromkeys(offsets, code))
+            respond(dict.fromkeys(known, code))
             return
         commit = partial(self.offsets.commit_in_transaction, partition, group_id, producer)
-        self._commit_valid(offsets, commit, respond)
+        self._commit_valid(known, commit, respond)
 
     def check_commit(
         self,
@@ -356,16 +383,29 @@ class GroupManager:
             group_id, generation, member_id, instance_id, knows_epochs, in_transaction
         )
 
+    def _known(
+        self,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        respond: Callable[[Mapping[TopicPartition, ErrorCode]], object],
+    ) -> tuple[
+        Mapping[TopicPartition, CommittedOffset],
+        Callable[[Mapping[TopicPartition, ErrorCode]], object],
+    ]:
+        """Return the offsets of known partitions, and a callback for their codes: as in Kafka,
+        the group is not asked for others."""
+        known = {place: one for place, one in offsets.items() if self._is_known(place)}
+        if len(known) == len(offsets):
+            return offsets, respond
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return known, lambda codes: respond({**dict.fromkeys(offsets, code), **codes})
+
     def _commit_valid(
         self,
         offsets: Mapping[TopicPartition, CommittedOffset],
         commit: Callable[[Mapping[TopicPartition, CommittedOffset], Respond], object],
         respond: Callable[[Mapping[TopicPartition, ErrorCode]], object],
     ) -> None:
-        codes = {
-            topic_partition: self._refusal(topic_partition, offset)
-            for topic_partition, offset in offsets.items()
-        }
+        codes = {topic_partition: _refusal(offset) for topic_partition, offset in offsets.items()}
         valid = {
             topic_partition: offset
             for topic_partition, offset in offsets.items()
@@ -400,13 +440,6 @@ class GroupManager:
             GroupRefusal: another broker coordinates the group.
         """
         return self.offsets.pending(self._partition(group_id), group_id)
-
-    def _refusal(self, topic_partition: TopicPartition, offset: CommittedOffset) -> ErrorCode:
-        if not self._is_known(topic_partition):
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if len(offset.metadata.encode()) > _MAX_METADATA_BYTES:
-            return ErrorCode.OFFSET_METADATA_TOO_LARGE
-        return ErrorCode.NONE
 
     def committed(
         self, group_id: str, member_id: str = "", epoch: int = -1
@@ -585,7 +618,8 @@ class GroupManager:
             keys[GroupRecordKey(group_id, RecordKind.CLASSIC)] = None
         other = self._epoch_based_group(group_id)
         if other is not None:
-            for kind in (RecordKind.GROUP_EPOCH, RecordKind.TARGET_EPOCH):
+            kinds = [RecordKind.GROUP_EPOCH, RecordKind.TARGET_EPOCH]
+            for kind in (*kinds, RecordKind.SHARE_STATE) if other.is_share else kinds:
                 keys[GroupRecordKey(group_id, kind, is_share=other.is_share)] = None
         self._forget(group_id)
         if keys:
@@ -635,6 +669,12 @@ class GroupManager:
         if not self.offsets.leads(partition):
             raise GroupRefusal(ErrorCode.NOT_COORDINATOR)
         return partition
+
+
+def _refusal(offset: CommittedOffset) -> ErrorCode:
+    if len(offset.metadata.encode()) > _MAX_METADATA_BYTES:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    return ErrorCode.NONE
 
 
 def _ignore(_: object) -> None:

@@ -171,10 +171,10 @@ class MixedGroupCoordinator(ConsumerGroupCoordinator):
         before = Subscription() if previous is None else previous.subscription
         subscription = _subscription(join_request, reported, before)
         member = self._store_member(group, previous, member_id, subscription)
-        has_changed = previous is None or not has_same_subscription(group, previous, member)
+        has_changed = not has_same_subscription(group, before, subscription)
         owned = self._partitions(reported.owned)
         if not is_downgrade:
-            self._assign_if_needed(group, has_changed)
+            self._assign_if_needed(group, previous, member)
             return self._reconcile(group, member, owned)
         if not has_changed:
             member = self._reconcile(group, member, owned)
@@ -306,7 +306,7 @@ class MixedGroupCoordinator(ConsumerGroupCoordinator):
         if classic is not None:
             self._check_upgrade(classic)
             group.adopt(classic.generation, self._upgraded_members(classic))
-            group.refresh_topics(force=True)
+            group.refresh_topics(matches=True)
             given = NO_PARTITIONS.union(*group.targets.values())
             if classic.state is not GroupState.STABLE or given != group.topics.partitions:
                 group.bump_epoch()  # a rebalance is due, whoever joins

@@ -87,7 +87,13 @@ class OffsetsCodec(Protocol):
 def group_partition(group_id: str, partitions: int) -> int:
     """Return the partition that a group's offsets are in: Java's hash of the name, as in Kafka."""
     hashed = _cached_hash if len(group_id) <= _MAX_CACHED_LENGTH else _java_hash
-    return (hashed(group_id) & 0x7FFFFFFF) % partitions
+    number = hashed(group_id)
+    # Its absolute value; Java has none of the least number, for which Kafka takes 0.
+    positive = number if number < _SIGN else (2 * _SIGN - number) % _SIGN
+    return positive % partitions
+
+
+_SIGN = 1 << 31
 
 
 def _java_hash(text: str) -> int:

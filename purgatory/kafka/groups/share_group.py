@@ -1,7 +1,8 @@
 """A share group (KIP-932), and its assignor.
 
 A share group is a consumer group but for what follows from sharing: a partition may be assigned to
-several members, so a member gets its target at once, without waiting for revocations.
+several members, so a member gets its target at once, without waiting for revocations. Only those
+partitions are assigned whose state is initialized (`ShareGroupCoordinator`).
 
 Ground rules of the assignor (Kafka's simple one)
 -------------------------------------------------
@@ -15,19 +16,32 @@ Ground rules of the assignor (Kafka's simple one)
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from uuid import UUID
 
-from purgatory.kafka.groups.assignors import Assignor, Subscribers
-from purgatory.kafka.groups.consumer_group import ConsumerGroup
-from purgatory.kafka.groups.consumer_group_member import ConsumerMember, CurrentAssignment
-from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions, TopicIdPartition
+from purgatory.kafka.groups.assignors import Subscribers
+from purgatory.kafka.groups.consumer_group import ConsumerGroup, ConsumerGroupState
+from purgatory.kafka.groups.consumer_group_member import (
+    ConsumerMember,
+    CurrentAssignment,
+    GroupRecordKey,
+    GroupRecordValue,
+    InitializedPartitions,
+    RecordKind,
+)
+from purgatory.kafka.groups.subscription import KnownTopics
+from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions, TopicIdPartition, by_topic
 
 
 def assign_shares(
-    subscribers: Subscribers, partition_counts: Mapping[UUID, int]
+    subscribers: Subscribers, numbers: Mapping[UUID, Collection[int]]
 ) -> dict[str, Partitions]:
-    """Return the assignment of each member. O(members * partitions)."""
+    """Return the assignment of each member. O(members * partitions).
+
+    Args:
+        subscribers: by member id.
+        numbers: of each topic the partitions that may be assigned.
+    """
     members_by_topics: dict[frozenset[UUID], list[str]] = {}
     for member_id in sorted(subscribers):
         members_by_topics.setdefault(subscribers[member_id].topic_ids, []).append(member_id)
@@ -36,7 +50,7 @@ def assign_shares(
         partitions = [
             TopicIdPartition(topic_id, number)
             for topic_id in sorted(topic_ids)
-            for number in range(partition_counts.get(topic_id, 0))
+            for number in sorted(numbers.get(topic_id, ()))
         ]
         previous = {member_id: subscribers[member_id].target for member_id in members}
         assigned.update(_balance(partitions, previous))
@@ -94,20 +108,84 @@ def _balance(
     }
 
 
-SHARE_ASSIGNORS: Mapping[str, Assignor] = {"simple": assign_shares}
-"""By Kafka's name."""
+SHARE_ASSIGNOR = "simple"
+"""Kafka's name of the only assignor."""
 
 
 class ShareGroup(ConsumerGroup):
     """The members of one share group, by member id."""
 
     is_share = True
-    assignors = SHARE_ASSIGNORS
+
+    def __init__(self, group_id: str, known_topics: KnownTopics) -> None:
+        super().__init__(group_id, known_topics)
+        self.initialized: Partitions | None = None
+        """The partitions with a state, of all topics that were ever subscribed to; None: no state
+        was ever initialized."""
+        self.initializing: set[TopicIdPartition] = set()
 
     @property
     def assignor(self) -> str:
-        """The only assignor."""
-        return next(iter(self.assignors))
+        return SHARE_ASSIGNOR
+
+    @property
+    def state(self) -> ConsumerGroupState:
+        return ConsumerGroupState.STABLE if self.members else ConsumerGroupState.EMPTY
+
+    # Partitions with a state.
+
+    def uninitialized(self) -> Partitions:
+        """Return the subscribed partitions without a state. O(1) if there are none."""
+        known = self.initialized or NO_PARTITIONS
+        if self.topics.partition_counts is self._initialized_counts:
+            return NO_PARTITIONS
+        new = self.topics.partitions - known - self.initializing
+        if not new and not self.initializing:
+            self._initialized_counts = self.topics.partition_counts
+        return new
+
+    _initialized_counts: Mapping[UUID, int] | None = None
+    """The subscribed topics' partitions, if all of them have a state."""
+
+    def set_initialized(self, partitions: Partitions) -> None:
+        """Set the partitions with a state. Those of deleted topics are left out. O(partitions)."""
+        exist = {topic.topic_id for topic in self.topics.known.topics.values()}
+        self.initialized = frozenset(one for one in partitions if one.topic_id in exist)
+        self._initialized_counts = None
+        self._mark_changed(RecordKind.SHARE_STATE)
+        self.is_assignment_due = bool(self.members) and self._lacks_initialized()
+
+    def _lacks_initialized(self) -> bool:
+        assigned = NO_PARTITIONS.union(*self.targets.values())
+        topics = {one.topic_id for one in self.assignable_partitions}
+        of_topics = {one for one in assigned if one.topic_id in topics}
+        return of_topics != self.assignable_partitions
+
+    @property
+    def assignable_partitions(self) -> Partitions:
+        return self.topics.partitions & (self.initialized or NO_PARTITIONS)
+
+    def _new_targets(self, subscribers: Subscribers) -> Mapping[str, Partitions]:
+        return assign_shares(subscribers, by_topic(self.assignable_partitions))
+
+    def _value_of(self, key: GroupRecordKey) -> GroupRecordValue | None:
+        if key.kind is not RecordKind.SHARE_STATE:
+            return super()._value_of(key)
+        if self.initialized is None:
+            return None
+        names = {topic.topic_id: name for name, topic in self.topics.known.topics.items()}
+        topics = sorted({one.topic_id for one in self.initialized})
+        return InitializedPartitions(
+            self.initialized, tuple((topic_id, names.get(topic_id, "")) for topic_id in topics)
+        )
+
+    def restore(self, values: Mapping[GroupRecordKey, GroupRecordValue]) -> None:
+        for value in values.values():
+            if isinstance(value, InitializedPartitions):
+                self.initialized = value.partitions
+        super().restore(values)
+
+    # Assignments.
 
     def is_retry(self, current: CurrentAssignment, epoch: int, owned: Partitions | None) -> bool:
         return epoch == current.previous_epoch

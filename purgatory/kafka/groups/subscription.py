@@ -84,9 +84,10 @@ class SubscribedTopics:
     """The current topics of a group's subscriptions."""
 
     def __init__(self, known: KnownTopics) -> None:
-        self._topics = known
+        self.known = known
         self._version = _STALE
         self._matched: set[str] = set()
+        self._expressions: set[str] = set()
         self._patterns: dict[str, TopicPattern] = {}
         self._topic_ids: dict[_Selection, frozenset[UUID]] = {}
         self.partition_counts: Mapping[UUID, int] = {}
@@ -95,28 +96,39 @@ class SubscribedTopics:
     @property
     def is_stale(self) -> bool:
         """Whether topics or partitions have changed since ``refresh``. O(1)."""
-        return self._version != self._topics.topics_version
+        return self._version != self.known.topics_version
 
-    def refresh(self, subscriptions: Iterable[Subscription], force: bool = False) -> bool:
+    @property
+    def has_unmatched(self) -> bool:
+        """Whether an expression was not matched yet. O(expressions)."""
+        return not self._expressions <= self._matched
+
+    def is_known_change(self, before: Subscription, after: Subscription) -> bool:
+        """Whether what a changed subscription reads is known before its expression is matched."""
+        if before.topic_names != after.topic_names:
+            return True
+        regex = after.topic_regex
+        if regex == before.topic_regex:
+            return before.requester != after.requester
+        return regex in self._matched if regex else bool(before.topic_regex)
+
+    def refresh(self, subscriptions: Iterable[Subscription], matches: bool = False) -> bool:
         """Resolve the topics of all members; return whether topics or partitions have changed.
 
-        Kafka matches an expression that is new to a group asynchronously, so that its topics come
-        with a later heartbeat: here with the next ``refresh``, which is due.
         O(members + topics * different subscriptions).
 
         Args:
             subscriptions: of all members.
-            force: match new expressions now, as a former coordinator did before.
+            matches: match new expressions, too.
         """
-        topics = self._topics.topics
-        self._version = self._topics.topics_version
+        topics = self.known.topics
+        self._version = self.known.topics_version
         selections = set(map(_selection_key, subscriptions))
-        matched, self._matched = self._matched, {regex for _, regex, _ in selections if regex}
-        if not force and self._matched - matched:
-            self._version = _STALE
+        self._expressions = {regex for _, regex, _ in selections if regex}
+        self._matched = self._expressions if matches else self._matched & self._expressions
         names = {
             (named, regex, requester): self._names(
-                named, regex if force or regex in matched else None, requester
+                named, regex if regex in self._matched else None, requester
             )
             for named, regex, requester in selections
         }
@@ -139,15 +151,6 @@ class SubscribedTopics:
             previous_ids.get(selection, found) != found
             for selection, found in self._topic_ids.items()
         )
-
-    def retain_patterns(self, subscriptions: Iterable[Subscription]) -> None:
-        """Remove expressions that no member has. O(members), if there are expressions."""
-        if self._matched:
-            self._matched &= {
-                subscription.topic_regex
-                for subscription in subscriptions
-                if subscription.topic_regex
-            }
 
     def topic_ids(self, subscription: Subscription) -> frozenset[UUID]:
         """Return the topics of one member, as of the last ``refresh``. O(1)."""
@@ -174,11 +177,11 @@ class SubscribedTopics:
             pattern = self._patterns.get(regex)
             if pattern is None:
                 pattern = self._patterns[regex] = TopicPattern(regex)
-            matches = filter(pattern.matches, self._topics.topics)
+            matches = filter(pattern.matches, self.known.topics)
             found.update(
                 name
                 for name in matches
-                if requester is None or self._topics.may_describe(requester, name)
+                if requester is None or self.known.may_describe(requester, name)
             )
         return found
 

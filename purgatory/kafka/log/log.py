@@ -14,7 +14,7 @@ Ground rules
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -104,6 +104,12 @@ class Segment:
                 fits = begin + 1
             end = min(end, fits)
         return batches[begin:end]
+
+    def offset_behind(self, offset: int, size_bytes: int) -> int:
+        """Return where a batch begins that is so far behind the one with ``offset``, or the end."""
+        position = self.position_of(offset) + size_bytes
+        at = bisect_left(self._positions, position)
+        return self.batches[at].base_offset if at < len(self.batches) else self.end_offset
 
     def truncate_to(self, offset: int) -> None:
         """Drop every batch that reaches beyond ``offset``."""
@@ -369,6 +375,11 @@ class Log:
         if offset >= self.end_offset:
             return self._active.end_position
         return self._segment_at(offset).position_of(offset)
+
+    def offset_behind(self, offset: int, size_bytes: int) -> int:
+        """Return where a batch begins that is so far behind the one with ``offset``; in its
+        segment there may be none, and then it is the segment's end. O(log n)."""
+        return self._segment_at(offset).offset_behind(offset, size_bytes)
 
     def location_of(self, offset: int) -> tuple[int, int]:
         """Return the base offset of the segment that holds ``offset`` or ends there, and

@@ -280,7 +280,7 @@ class FetchSessions:
         now_ms: int,
         responses: SessionResponses,
     ) -> tuple[int, SessionResponses]:
-        if not fetches or not self._make_room(len(fetches), now_ms):
+        if not self._make_room(len(fetches), now_ms):
             return NO_SESSION, responses
         session_id = self._new_id()
         while session_id in self._sessions:

@@ -74,6 +74,10 @@ class FetchPosition(NamedTuple):
     position: int
 
 
+_INDEX_INTERVAL_BYTES = 4096
+"""How exactly Kafka's index knows where a read ended, which tells the aborted transactions."""
+
+
 class Partition:
     """The replica of a partition on broker ``broker_id``.
 
@@ -513,6 +517,9 @@ class Partition:
         size_bytes = 0
         if diverging is None:
             if fetch_offset != end_offset:
+                if fetch.max_bytes < 0:  # as in Kafka
+                    error = f"{fetch.max_bytes} bytes can't be read"
+                    raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, error)
                 limit = max(0, min(max_bytes, fetch.max_bytes))
                 read = log.read if isolation is _LOG_END else log.read_records
                 batches = tuple(
@@ -521,7 +528,8 @@ class Partition:
                 for batch in batches:
                     size_bytes += batch.size_bytes
             if batches and isolation is FetchIsolation.TXN_COMMITTED:
-                aborted = log.producers.aborted_between(fetch_offset, batches[-1].next_offset)
+                bound = log.offset_behind(batches[-1].next_offset, _INDEX_INTERVAL_BYTES)
+                aborted = log.producers.aborted_between(fetch_offset, bound)
         return PartitionFetchResponse(
             _NONE,
             log.high_watermark,

@@ -11,13 +11,12 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from purgatory.kafka.errors import ErrorCode, KafkaError
+from purgatory.kafka.settings.setting import LIST, Setting
 from purgatory.kafka.settings.topic_settings import (
     BROKER_SETTINGS,
-    LIST,
     SETTINGS,
     TOPIC_SETTINGS,
     BrokerSetting,
-    Setting,
     check_together,
     check_value,
     effective_value,
@@ -53,6 +52,7 @@ class ConfigResource(NamedTuple):
         settings: the definitions, by key.
         check: refuses an invalid value, as ``check_value`` does.
         check_all: refuses values that don't go together.
+        takes_unknown: whether names that are unknown are accepted, and forgotten.
     """
 
     kind: str
@@ -61,6 +61,7 @@ class ConfigResource(NamedTuple):
     settings: Mapping[str, Setting] = SETTINGS
     check: Callable[[str, Setting, str, str], None] = check_value
     check_all: Callable[[Mapping[str, str], BrokerSetting], None] = check_together
+    takes_unknown: bool = False
 
 
 TOPIC_CONFIGS = ConfigResource("topic", {name: name for name in TOPIC_SETTINGS}, {}, TOPIC_SETTINGS)
@@ -101,7 +102,7 @@ def changed_settings(
             _check_unchanged(change, resource.unchangeable[name])
             continue
         key = resource.keys.get(name)
-        if key is None and change.operation == ConfigOperation.DELETE:
+        if key is None and (change.operation == ConfigOperation.DELETE or resource.takes_unknown):
             continue  # as in Kafka: what isn't set is deleted
         if key is None:
             raise unknown_setting(name, resource.kind, resource.keys)
@@ -127,7 +128,8 @@ def _new_value(
     if operation == ConfigOperation.DELETE:
         return None
     if operation not in tuple(ConfigOperation):
-        raise _bad_request(f"{change.name}: operation {operation}; there are 0 to 3")
+        error = f"{change.name}: operation {operation}; there are 0 to 3"
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, error)  # as in Kafka
     if value is None:
         raise _bad_request(f"{change.name} is set to null: delete it, or give it a value")
     if operation == ConfigOperation.SET:

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 
 from purgatory.kafka.errors import ErrorCode, KafkaError
 from purgatory.kafka.settings.alter_configs import ConfigResource
-from purgatory.kafka.settings.topic_settings import LIST, Setting, check_value, split_words
+from purgatory.kafka.settings.setting import INT, LIST, Setting
+from purgatory.kafka.settings.topic_settings import check_value, split_words
 
-_INT = 3
 _MATCH = "match"
 
 CLIENT_METRICS_SETTINGS: Mapping[str, Setting] = {
     "interval.ms": Setting(
-        "300000", _INT, None, "How often a client is to push its metrics.", 100, 3_600_000
+        "300000", INT, None, "How often a client is to push its metrics.", 100, 3_600_000
     ),
     _MATCH: Setting("", LIST, None, "The clients, as in client_software_name=librdkafka.*"),
     "metrics": Setting("", LIST, None, "The prefixes of the metrics' names; * for all."),

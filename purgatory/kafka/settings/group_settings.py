@@ -11,7 +11,8 @@ from typing import NamedTuple
 from purgatory.kafka.errors import ErrorCode, KafkaError
 from purgatory.kafka.log.fetch_thresholds import FetchIsolation
 from purgatory.kafka.settings.alter_configs import ConfigResource
-from purgatory.kafka.settings.topic_settings import BrokerSetting, Setting, check_value
+from purgatory.kafka.settings.setting import BOOLEAN, INT, STRING, Setting
+from purgatory.kafka.settings.topic_settings import BrokerSetting, check_value
 from purgatory.settings.typed_duration import OrTimedelta, default, timed_dataclass
 
 
@@ -72,7 +73,6 @@ class GroupConfig:
     share_partition_max_record_locks: int = 2_000
 
 
-_BOOLEAN, _STRING, _INT = 1, 2, 3
 _START, _ISOLATION, _RENEWAL = (
     "share.auto.offset.reset",
     "share.isolation.level",
@@ -174,24 +174,40 @@ BOUNDED: Mapping[str, _Bounded] = {
     ),
 }
 
+_AT_ONCE = "Assignments are computed at once: it counts nowhere."
+_NO_STREAMS = "There are no streams groups: it counts nowhere."
+_UNUSED: Mapping[str, Setting] = {
+    name: Setting(str(by_default), INT, f"group.{name}", doc, least, most)
+    for name, by_default, doc, least, most in (
+        ("consumer.assignment.interval.ms", 1_000, _AT_ONCE, 0, 15_000),
+        ("share.assignment.interval.ms", 1_000, _AT_ONCE, 0, 15_000),
+        ("streams.assignment.interval.ms", 1_000, _NO_STREAMS, 0, 15_000),
+        ("streams.heartbeat.interval.ms", 5_000, _NO_STREAMS, 5_000, 15_000),
+        ("streams.initial.rebalance.delay.ms", 3_000, _NO_STREAMS, 0, None),
+        ("streams.num.standby.replicas", 0, _NO_STREAMS, 0, 2),
+        ("streams.session.timeout.ms", 45_000, _NO_STREAMS, 45_000, 60_000),
+    )
+}
+
 GROUP_SETTINGS: Mapping[str, Setting] = dict(
     sorted(
         {
+            **_UNUSED,
             **{
-                name: Setting(None, _INT, bounded.of_broker, bounded.doc, least=1)
+                name: Setting(None, INT, bounded.of_broker, bounded.doc, least=1)
                 for name, bounded in BOUNDED.items()
             },
-            _START: Setting(LATEST, _STRING, None, "From where on a share group reads."),
+            _START: Setting(LATEST, STRING, None, "From where on a share group reads."),
             _ISOLATION: Setting(
                 "read_uncommitted",
-                _STRING,
+                STRING,
                 None,
                 "Whether a share group is given records of transactions that may still be aborted.",
                 choices=("read_uncommitted", _COMMITTED),
             ),
             _RENEWAL: Setting(
                 "true",
-                _BOOLEAN,
+                BOOLEAN,
                 None,
                 "Whether members may renew the time that they have records to themselves.",
                 choices=("false", "true"),

@@ -2,7 +2,7 @@
 
 A value that the cluster would ignore is rejected: a setting that isn't implemented accepts only the
 value that describes what the cluster does. Settings that could affect nothing here (there is no
-index on disk) are unknown.
+index on disk) have any value that Kafka allows.
 
 The effective value is the topic's own, else its broker's, else the default.
 """
@@ -12,10 +12,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import NamedTuple
 
 from purgatory.kafka.errors import ErrorCode, KafkaError
 from purgatory.kafka.log.log import CODECS, LogConfig
+from purgatory.kafka.settings.setting import (
+    BOOLEAN,
+    DOUBLE,
+    INT,
+    LIST,
+    LONG,
+    SHORT,
+    STRING,
+    Setting,
+)
+from purgatory.kafka.settings.unused_settings import UNUSED_DYNAMIC
 from purgatory.settings.problems import known_names
 from timer.durations import checked_ms
 
@@ -25,37 +35,10 @@ BrokerSetting = Callable[[str], str | None]
 NEVER = str(2**63 - 1)
 """Kafka's text for a time that never comes, and for a number that is never reached."""
 
-_KINDS = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}
-_BOOLEAN, STRING, _INT, _LONG, _DOUBLE, LIST = _KINDS.values()
-_NUMBERS = (_INT, _LONG, _DOUBLE)
+_NUMBERS = (INT, SHORT, LONG, DOUBLE)
 _APPEND_TIME = "LogAppendTime"
 _BOOLEAN_VALUES = ("false", "true")
 _PRODUCER = "producer"
-
-
-class Setting(NamedTuple):
-    """One setting.
-
-    Args:
-        default: as text; None stands for the cluster's own.
-        kind: Kafka's number of its type: 1 boolean, 2 string, 3 int, 5 long, 6 double, 7 list.
-        of_broker: the broker setting that is its default; None without one.
-        doc: its description.
-        least, most: bounds, for numbers.
-        choices: the allowed values, or elements of a list; empty: any.
-        pattern: what a list is to match as a whole; None: anything.
-        fixed: whether no other value is allowed.
-    """
-
-    default: str | None
-    kind: int
-    of_broker: str | None
-    doc: str
-    least: float | None = None
-    most: float | None = None
-    choices: tuple[str, ...] = ()
-    pattern: str | None = None
-    fixed: bool = False
 
 
 def _fixed(value: str, kind: int, of_broker: str | None, doc: str) -> Setting:
@@ -63,6 +46,7 @@ def _fixed(value: str, kind: int, of_broker: str | None, doc: str) -> Setting:
 
 
 _NO_TIER = "There is no remote tier: it counts nowhere, as in a Kafka without one."
+_NO_FILES = "A log has no such file, index or delay: it counts nowhere."
 _NO_THROTTLE = "No replica is throttled: it counts nowhere."
 _THROTTLED = r"(\*|none|\d+:\d+(,\d+:\d+)*)?"
 
@@ -76,16 +60,16 @@ _SUPPORTED: Mapping[str, Setting] = {
     ),
     "compression.gzip.level": Setting(
         "-1",
-        _INT,
+        INT,
         "compression.gzip.level",
         "The compression level of gzip.",
         choices=("-1", *map(str, range(1, 10))),
     ),
     "compression.lz4.level": Setting(
-        "9", _INT, "compression.lz4.level", "The compression level of lz4.", 1, 17
+        "9", INT, "compression.lz4.level", "The compression level of lz4.", 1, 17
     ),
     "compression.zstd.level": Setting(
-        "3", _INT, "compression.zstd.level", "The compression level of zstd.", -131072, 22
+        "3", INT, "compression.zstd.level", "The compression level of zstd.", -131072, 22
     ),
     "cleanup.policy": Setting(
         "delete",
@@ -96,31 +80,31 @@ _SUPPORTED: Mapping[str, Setting] = {
     ),
     "flush.messages": Setting(
         NEVER,
-        _LONG,
+        LONG,
         "log.flush.interval.messages",
         "The number of records between two forced flushes to disk; here each batch, or never.",
         1,
     ),
     "flush.ms": Setting(
         NEVER,
-        _LONG,
+        LONG,
         "log.flush.interval.ms",
         "The time between two forced flushes to disk; here after each batch, or never.",
         0,
     ),
     "max.message.bytes": Setting(
-        "1048588", _INT, "message.max.bytes", "The largest record batch allowed.", least=0
+        "1048588", INT, "message.max.bytes", "The largest record batch allowed.", least=0
     ),
     "message.timestamp.after.max.ms": Setting(
         "3600000",
-        _LONG,
+        LONG,
         "log.message.timestamp.after.max.ms",
         "How far a record's timestamp may be ahead of the broker's time.",
         least=0,
     ),
     "message.timestamp.before.max.ms": Setting(
         NEVER,
-        _LONG,
+        LONG,
         "log.message.timestamp.before.max.ms",
         "How far a record's timestamp may be behind the broker's time.",
         least=0,
@@ -134,34 +118,34 @@ _SUPPORTED: Mapping[str, Setting] = {
     ),
     "min.insync.replicas": Setting(
         "1",
-        _INT,
+        INT,
         "min.insync.replicas",
         "How many replicas must be in sync for acks=all.",
         least=1,
     ),
     "retention.bytes": Setting(
         "-1",
-        _LONG,
+        LONG,
         "log.retention.bytes",
         "The size that a partition's log may reach; -1: no limit.",
     ),
     "retention.ms": Setting(
         "604800000",
-        _LONG,
+        LONG,
         "log.retention.ms",
         "How long records are retained, in milliseconds; -1: no limit.",
         least=-1,
     ),
     "delete.retention.ms": Setting(
         "86400000",
-        _LONG,
+        LONG,
         "log.cleaner.delete.retention.ms",
         "How long tombstones are retained after their first compaction.",
         0,
     ),
     "min.cleanable.dirty.ratio": Setting(
         "0.5",
-        _DOUBLE,
+        DOUBLE,
         "log.cleaner.min.cleanable.ratio",
         "The part of a log that must be new for a compaction.",
         0,
@@ -169,48 +153,52 @@ _SUPPORTED: Mapping[str, Setting] = {
     ),
     "min.compaction.lag.ms": Setting(
         "0",
-        _LONG,
+        LONG,
         "log.cleaner.min.compaction.lag.ms",
         "The least age of records that are compacted.",
         0,
     ),
     "max.compaction.lag.ms": Setting(
         NEVER,
-        _LONG,
+        LONG,
         "log.cleaner.max.compaction.lag.ms",
         "The greatest age of records that are not compacted yet.",
         1,
     ),
     "segment.ms": Setting(
-        "604800000", _LONG, "log.roll.ms", "The age of a segment after which the log rolls.", 1
+        "604800000", LONG, "log.roll.ms", "The age of a segment after which the log rolls.", 1
     ),
     "unclean.leader.election.enable": Setting(
         "false",
-        _BOOLEAN,
+        BOOLEAN,
         "unclean.leader.election.enable",
         "Whether a replica out of sync may lead when no other is alive; records may be lost.",
         choices=_BOOLEAN_VALUES,
     ),
     "segment.bytes": Setting(
         "1073741824",
-        _INT,
+        INT,
         "log.segment.bytes",
         "The size of a segment at which the log rolls.",
         least=1024 * 1024,
     ),
-    "local.retention.bytes": Setting("-2", _LONG, "log.local.retention.bytes", _NO_TIER, least=-2),
-    "local.retention.ms": Setting("-2", _LONG, "log.local.retention.ms", _NO_TIER, least=-2),
-    "remote.log.copy.disable": Setting("false", _BOOLEAN, None, _NO_TIER, choices=_BOOLEAN_VALUES),
+    "local.retention.bytes": Setting("-2", LONG, "log.local.retention.bytes", _NO_TIER, least=-2),
+    "local.retention.ms": Setting("-2", LONG, "log.local.retention.ms", _NO_TIER, least=-2),
+    "remote.log.copy.disable": Setting("false", BOOLEAN, None, _NO_TIER, choices=_BOOLEAN_VALUES),
     "remote.log.delete.on.disable": Setting(
-        "false", _BOOLEAN, None, _NO_TIER, choices=_BOOLEAN_VALUES
+        "false", BOOLEAN, None, _NO_TIER, choices=_BOOLEAN_VALUES
     ),
     "preallocate": Setting(
         "false",
-        _BOOLEAN,
+        BOOLEAN,
         "log.preallocate",
         "Files grow with what is written, whatever it is.",
         choices=_BOOLEAN_VALUES,
     ),
+    "file.delete.delay.ms": Setting("60000", LONG, "log.segment.delete.delay.ms", _NO_FILES, 0),
+    "index.interval.bytes": Setting("4096", INT, "log.index.interval.bytes", _NO_FILES, 0),
+    "segment.index.bytes": Setting("10485760", INT, "log.index.size.max.bytes", _NO_FILES, 4),
+    "segment.jitter.ms": Setting("0", LONG, "log.roll.jitter.ms", _NO_FILES, 0),
     "follower.replication.throttled.replicas": Setting(
         "", LIST, None, _NO_THROTTLE, pattern=_THROTTLED
     ),
@@ -220,17 +208,17 @@ _SUPPORTED: Mapping[str, Setting] = {
 }
 
 _FIXED: Mapping[str, Setting] = {
-    "remote.storage.enable": _fixed("false", _BOOLEAN, None, "There is no remote tier."),
+    "remote.storage.enable": _fixed("false", BOOLEAN, None, "There is no remote tier."),
 }
 
 SETTINGS: Mapping[str, Setting] = dict(sorted({**_SUPPORTED, **_FIXED}.items()))
 """The settings of topics that are described."""
 
-_SMALL_SEGMENTS = "internal.segment.bytes"
+SMALL_SEGMENTS = "internal.segment.bytes"
 TOPIC_SETTINGS: Mapping[str, Setting] = {
     **SETTINGS,
     # As in Kafka, for tests: segments below the least size, and not described.
-    _SMALL_SEGMENTS: Setting("", _INT, None, "The size of a segment, below a MiB, too.", least=14),
+    SMALL_SEGMENTS: Setting("", INT, None, "The size of a segment, below a MiB, too.", least=14),
 }
 """All settings of topics."""
 
@@ -238,12 +226,13 @@ _RELOGIN = "sasl.kerberos.min.time.before.relogin"
 
 BROKER_SETTINGS: Mapping[str, Setting] = {
     **TOPIC_SETTINGS,
+    **UNUSED_DYNAMIC,
     **{
-        rate: _fixed(NEVER, _LONG, rate, "No replica is throttled.")
+        rate: _fixed(NEVER, LONG, rate, "No replica is throttled.")
         for rate in ("follower.replication.throttled.rate", "leader.replication.throttled.rate")
     },
     # The one setting that is accepted without an effect: librdkafka's own tests change it.
-    _RELOGIN: Setting("60000", _LONG, _RELOGIN, "There is no Kerberos here.", 0),
+    _RELOGIN: Setting("60000", LONG, _RELOGIN, "There is no Kerberos here.", 0),
 }
 """The settings of brokers: the defaults of topics, by the brokers' names, and their own."""
 
@@ -313,7 +302,7 @@ def check_value(name: str, setting: Setting, value: str, fixed_value: str) -> No
 
 def _value_error(setting: Setting, value: str, fixed_value: str) -> str | None:
     if setting.fixed:
-        normalized = value.lower() if setting.kind == _BOOLEAN else value
+        normalized = value.lower() if setting.kind == BOOLEAN else value
         if normalized != fixed_value:
             return f"here it is {fixed_value!r} and nothing else. {setting.doc.rstrip('.')}"
     elif setting.kind in _NUMBERS and not setting.choices:
@@ -328,7 +317,7 @@ def _value_error(setting: Setting, value: str, fixed_value: str) -> str | None:
 def _words(setting: Setting, value: str) -> list[str]:
     if setting.kind == LIST:
         return split_words(value)
-    return [value.lower() if setting.kind == _BOOLEAN else value]
+    return [value.lower() if setting.kind == BOOLEAN else value]
 
 
 def split_words(value: str) -> list[str]:
@@ -337,7 +326,7 @@ def split_words(value: str) -> list[str]:
 
 
 def _number_error(setting: Setting, value: str) -> str | None:
-    is_integer = setting.kind != _DOUBLE
+    is_integer = setting.kind != DOUBLE
     try:
         if "_" in value or not value.isascii():  # which Python accepts
             raise ValueError
@@ -346,7 +335,7 @@ def _number_error(setting: Setting, value: str) -> str | None:
         return f"it is a {'whole ' * is_integer}number"
     most = setting.most
     if most is None:
-        most = 2**31 - 1 if setting.kind == _INT else 2**63 - 1
+        most = 2**31 - 1 if setting.kind == INT else 2**63 - 1
     if setting.least is not None and not number >= setting.least:
         return f"it is at least {setting.least}"
     return f"it is at most {most}" if number > most else None
@@ -380,7 +369,7 @@ def log_config(settings: Mapping[str, str], of_broker: BrokerSetting) -> LogConf
         # The records of the active segment are compacted only once it is closed.
         segment_ms = most_lag_ms if segment_ms is None else min(segment_ms, most_lag_ms)
     return LogConfig(
-        segment_bytes=int(value(_SMALL_SEGMENTS) or value("segment.bytes")),
+        segment_bytes=int(value(SMALL_SEGMENTS) or value("segment.bytes")),
         retention_bytes=limit("retention.bytes"),
         max_batch_bytes=max(1, int(value("max.message.bytes"))),
         retention_ms=limit("retention.ms"),
@@ -406,7 +395,7 @@ def settings_of_log(config: LogConfig) -> dict[str, str]:
     least = SETTINGS["segment.bytes"].least or 0
     is_small = config.segment_bytes < least
     numbers = {
-        _SMALL_SEGMENTS if is_small else "segment.bytes": config.segment_bytes,
+        SMALL_SEGMENTS if is_small else "segment.bytes": config.segment_bytes,
         "retention.bytes": config.retention_bytes,
         "max.message.bytes": config.max_batch_bytes,
         "retention.ms": config.retention_ms,

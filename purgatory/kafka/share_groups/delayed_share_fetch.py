@@ -7,7 +7,8 @@ The wait ends when
     the time is up
 
 The fetch then acquires the available records, and responds with them; a response without records is
-no error. A share partition whose state is still being read has no available records.
+no error. Each partition may give an equal part of the bytes. A share partition whose state is still
+being read, or that has as many records in flight as it may, is in no response.
 
 Ground rules: those of `SharePartitionManager`. ``respond`` is called once, whatever the outcome but
 a cancellation.
@@ -21,7 +22,7 @@ from typing import NamedTuple, Protocol
 from purgatory.core.operation import DelayedOperation
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.log.record_batch import RecordBatch
-from purgatory.kafka.share_groups.in_flight_records import AcquiredRecords
+from purgatory.kafka.share_groups.in_flight_records import NO_BATCH_SIZE, AcquiredRecords
 from purgatory.kafka.share_groups.share_session import ShareSession
 from purgatory.kafka.share_groups.share_state import ShareKey
 from purgatory.kafka.topic_partition import TopicPartition
@@ -40,6 +41,7 @@ class ShareFetchParams(NamedTuple):
         max_records: maximum number of records to acquire; the batch that reaches it is acquired
             whole, unless ``exactly``.
         exactly: ``max_records`` is a hard limit, and a batch is split at it (KIP-1206).
+        batch_size: the number of records that are acquired in one piece, if batches end there.
     """
 
     max_wait_ms: int = 500
@@ -47,6 +49,7 @@ class ShareFetchParams(NamedTuple):
     max_bytes: int = 50 * 1024 * 1024
     max_records: int = 500
     exactly: bool = False
+    batch_size: int = NO_BATCH_SIZE
 
 
 class ShareFetchResult(NamedTuple):
@@ -69,8 +72,9 @@ RespondShareFetch = Callable[[Mapping[ShareKey, ShareFetchResult]], object]
 class SharePartitions(Protocol):
     """The share partitions from which records are acquired."""
 
-    def available_bytes(self, key: ShareKey) -> int:
-        """Return how many bytes may be acquired; RESPOND_IMMEDIATELY if there is an error."""
+    def available_bytes(self, key: ShareKey) -> int | None:
+        """Return how many bytes may be acquired; RESPOND_IMMEDIATELY if there is an error; None:
+        its state is being read, or it has as many records in flight as it may."""
 
     def acquire(
         self, session: ShareSession, key: ShareKey, params: ShareFetchParams
@@ -113,27 +117,31 @@ class DelayedShareFetch(DelayedOperation):
         return tuple(self._partitions.values())
 
     def try_complete(self) -> bool:
-        available = 0
-        for key in self._partitions:
-            available_bytes = self._shares.available_bytes(key)
-            if available_bytes == RESPOND_IMMEDIATELY:
-                return self.force_complete()
-            available += available_bytes
-        return available >= max(1, self._params.min_bytes) and self.force_complete()
+        available = [self._shares.available_bytes(key) for key in self._partitions]
+        if RESPOND_IMMEDIATELY in available:
+            return self.force_complete()
+        acquirable = [size_bytes for size_bytes in available if size_bytes is not None]
+        is_enough = bool(acquirable) and sum(acquirable) >= self._params.min_bytes
+        return is_enough and self.force_complete()
 
     def on_complete(self) -> None:
+        keys = [key for key in self._partitions if self._shares.available_bytes(key) is not None]
         responses: dict[ShareKey, ShareFetchResult] = {}
         remaining_bytes, remaining_records = self._params.max_bytes, self._params.max_records
-        for key in self._partitions:
-            limits = self._params._replace(max_bytes=remaining_bytes, max_records=remaining_records)
+        for key in keys:
+            limits = self._params._replace(
+                max_bytes=min(self._params.max_bytes // len(keys), remaining_bytes),
+                max_records=remaining_records,
+            )
+            if remaining_bytes <= 0 or remaining_records <= 0:
+                responses[key] = ShareFetchResult()
+                continue
             response = self._shares.acquire(self._session, key, limits)
             responses[key] = response
             remaining_bytes -= response.size_bytes
             remaining_records -= sum(
                 acquired.last - acquired.first + 1 for acquired in response.acquired
             )
-            if remaining_bytes <= 0 or remaining_records <= 0:
-                break
         self._responded = True
         self._respond(responses)
 

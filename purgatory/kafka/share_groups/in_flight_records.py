@@ -8,20 +8,27 @@
 The window begins at ``start_offset``: all records before it are acknowledged or archived. Records
 behind its end were never delivered. An acknowledgement takes effect once it is written: until then
 the records are still acquired, and no other acknowledgement is accepted. A failed write changes
-nothing. Adjacent records in one state are one `InFlightBatch`.
+nothing. Adjacent records in one state, first delivered together, are one `InFlightBatch`.
+
+Records that were first delivered together stay together: after a release they are delivered at once
+again. As in Kafka, that ends when they differ (`InFlightBatch.is_apart`), and before the last
+deliveries: from half of the limit on, fewer and fewer records are delivered at once, in the end
+each alone, so that one bad record doesn't take others with it.
 
 Ground rules
 ------------
 * One thread at a time calls it. There is no clock: the caller of `acquire` passes the number of a
   lock, and calls `expire` when the lock has expired.
 * One write at a time is under way (`begin_write`, `complete_write`), with all changes before it.
-* From ``start`` to ``end`` each offset is in one batch; adjacent records in one state are in one.
+* From ``start`` to ``end`` each offset is in one run; adjacent records in one state, and of one
+  delivery, are in one.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -149,6 +156,43 @@ class AcquiredRecords(NamedTuple):
     delivery_count: int
 
 
+NO_BATCH_SIZE = 2**31 - 1
+
+
+class _Delivery:
+    """What a member is given at once, and how much more that may be."""
+
+    def __init__(
+        self,
+        fetched: Sequence[tuple[int, int]],
+        lock: int,
+        left: int,
+        exactly: bool,
+        batch_size: int,
+    ) -> None:
+        self.first, self.last = fetched[0][0], fetched[-1][1]
+        self.lock = lock
+        self.left = left
+        self.exactly = exactly
+        self.acquired: list[AcquiredRecords] = []
+        self._fetched = fetched
+        self._batch_size = batch_size
+
+    def end_of_batch(self, offset: int) -> int:
+        """Return the last offset of the batch that was read with an offset. O(batches)."""
+        return next((last for first, last in self._fetched if first <= offset <= last), offset)
+
+    def parts(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Yield the offsets from ``first`` to ``last``, in parts that begin with batches. Each part
+        but the last has ``batch_size`` records, at least. O(batches)."""
+        if not self.exactly and last - first >= self._batch_size:
+            for base, _ in self._fetched:
+                if base <= last and base - first >= self._batch_size:
+                    yield first, base - 1
+                    first = base
+        yield first, last
+
+
 class InFlightRecords:
     """The window of one share partition.
 
@@ -211,40 +255,136 @@ class InFlightRecords:
         fetched: Sequence[tuple[int, int]],
         most: int,
         exactly: bool = False,
+        batch_size: int = NO_BATCH_SIZE,
     ) -> list[AcquiredRecords]:
         """Deliver records to a member. O(batches * runs).
 
         Args:
             lock: a unique number from 1.
             fetched: the first and the last offset of each batch that was read, in order.
-            most: the number of records that suffices; the batch that reaches it is delivered whole.
+            most: the number of records that suffices; new records are delivered up to the end of
+                the batch that reaches it, and those of a former delivery all together.
             exactly: never deliver more than ``most``.
+            batch_size: the number of new records after which others are delivered apart.
         """
-        acquired: list[AcquiredRecords] = []
-        remaining = most
-        for first, last in fetched:
-            if remaining <= 0:
+        begin = self.next_offset()
+        if begin is None or not fetched or fetched[-1][1] < self.start_offset or most <= 0:
+            return []
+        delivery = _Delivery(fetched, lock, min(most, self._free_records()), exactly, batch_size)
+        if delivery.left <= 0:
+            delivery.left = min(most, self.end_offset - begin)
+            delivery.last = min(delivery.last, self.end_offset - 1)
+        first = max(delivery.first, self.start_offset)
+        runs = self._runs.in_range(first, delivery.last)
+        for batch, group in groupby(runs, attrgetter("batch")):
+            if delivery.left <= 0:
                 break
-            self._runs.extend_to(self._limit_end(last, exactly))
-            for run in self._runs.in_range(max(first, self.start_offset), last):
-                if not run.is_free or (exactly and remaining <= 0):
-                    continue
-                end = min(run.last, run.first + remaining - 1) if exactly else run.last
-                taken = run._replace(
-                    last=end, state=_ACQUIRED, deliveries=run.deliveries + 1, lock=lock
-                )
-                self._runs.change(run.first, end, _replace_with(taken))
-                acquired.append(AcquiredRecords(run.first, end, taken.deliveries))
-                remaining -= taken.length
-        if acquired:
+            if batch is None:
+                for run in group:
+                    if run.is_free and delivery.left > 0:
+                        self._deliver_new(delivery, run.first, run.last)
+            else:
+                self._deliver_again(delivery, batch, list(group))
+        if delivery.left > 0 and delivery.last >= self.end_offset:
+            self._deliver_new(delivery, max(first, self.end_offset), delivery.last)
+        if delivery.acquired:
             self._members[lock] = member_id
-        return acquired
+        return delivery.acquired
 
-    def _limit_end(self, last: int, exactly: bool) -> int:
-        """Return the end of the window for a batch that ends at ``last``: the whole batch, if there
-        is any room."""
-        room = self._free_records()
-        return last if room > 0 and not exactly else min(last, self.end_offset + max(room, 0) - 1)
+    def _deliver_new(self, delivery: _Delivery, first: int, last: int) -> None:
+        """Deliver records from ``first`` on, not beyond ``last``, for the first time."""
+        if delivery.left <= last - first:
+            last = min(last, delivery.end_of_batch(first + delivery.left - 1))
+        for begin, end in delivery.parts(first, last):
+            taken = end
+            if delivery.exactly:
+                taken = min(end, begin + delivery.left - 1)
+            self._runs.extend_to(end)
+            batch, is_apart = (begin, end), taken < end
+            self._runs.change(
+                begin,
+                end,
+                lambda run: run._replace(batch=batch, is_apart=is_apart),  # noqa: B023
+            )
+            self._deliver(delivery, self._runs.in_range(begin, taken))
+
+    def _deliver_again(
+        self, delivery: _Delivery, batch: tuple[int, int], runs: list[InFlightBatch]
+    ) -> None:
+        """Deliver the free ones of the records that were first delivered together."""
+        free = [run for run in runs if run.is_free]
+        if not free:
+            return
+        is_throttled = max(run.deliveries for run in free) >= self._throttle_limit
+        if is_throttled and delivery.acquired:
+            delivery.left = 0
+            return
+        is_whole = batch[0] >= delivery.first and batch[1] <= delivery.last
+        is_too_long = delivery.exactly and batch[1] - batch[0] >= delivery.left
+        if is_whole and not runs[0].is_apart and not is_too_long and not is_throttled:
+            self._deliver(delivery, free)
+            return
+        self._split_up(batch)
+        free = [run._replace(is_apart=True) for run in free]
+        taken = list(self._taken_singly(free, batch[1] - batch[0] + 1, delivery))
+        self._deliver(delivery, taken)
+        if is_throttled and taken:
+            delivery.left = 0
+
+    @property
+    def _throttle_limit(self) -> int:
+        """The deliveries from which on fewer records are delivered at once."""
+        return max(2, -(-self.max_deliveries // 2))
+
+    def _taken_singly(
+        self, free: Iterable[InFlightBatch], size: int, delivery: _Delivery
+    ) -> Iterator[InFlightBatch]:
+        """Yield those of the free records of one batch that are to be delivered now.
+
+        Args:
+            size: the number of records of the batch.
+        """
+        taken = budget = 0
+        for run in free:
+            is_last_delivery = self.max_deliveries > 2 and run.deliveries == self.max_deliveries - 1
+            if is_last_delivery and taken:
+                return
+            if run.deliveries >= self._throttle_limit and not budget:
+                budget = max(1, size >> (run.deliveries - self._throttle_limit + 1))
+            most = run.length
+            if is_last_delivery:
+                most = 1
+            if budget > taken:
+                most = min(most, budget - taken)
+            if delivery.exactly:
+                most = min(most, delivery.left - taken)
+            yield run._replace(last=run.first + most - 1)
+            taken += most
+            is_full = delivery.exactly and taken == delivery.left
+            if is_last_delivery or taken == budget or is_full:
+                return
+
+    def _deliver(self, delivery: _Delivery, runs: Iterable[InFlightBatch]) -> None:
+        """Deliver the records of one batch; adjacent ones with one delivery count in one piece."""
+        pieces: list[AcquiredRecords] = []
+        for run in runs:
+            taken = run._replace(state=_ACQUIRED, deliveries=run.deliveries + 1, lock=delivery.lock)
+            self._runs.change(run.first, run.last, _replace_with(taken))
+            delivery.left -= run.length
+            piece = AcquiredRecords(run.first, run.last, taken.deliveries)
+            if pieces and (pieces[-1].last + 1, pieces[-1].delivery_count) == (
+                piece.first,
+                piece.delivery_count,
+            ):
+                pieces[-1] = pieces[-1]._replace(last=piece.last)
+            else:
+                pieces.append(piece)
+        delivery.acquired += pieces
+
+    def _split_up(self, batch: tuple[int, int]) -> None:
+        """Deliver the records of a batch one by one from now on."""
+        first = max(batch[0], self.start_offset)
+        self._runs.change(first, batch[1], lambda run: run._replace(is_apart=True))
 
     # Acknowledgements, expirations, releases.
 
@@ -263,12 +403,15 @@ class InFlightRecords:
             Whether the state has to be persisted (`begin_write`).
 
         Raises:
-            KafkaError: INVALID_REQUEST; or INVALID_RECORD_STATE: the member has not acquired them,
-                has acknowledged them already, or its lock has expired.
+            KafkaError: INVALID_REQUEST: also for records behind the window; or
+                INVALID_RECORD_STATE: the member has not acquired them, has acknowledged them
+                already, or its lock has expired.
         """
         ranges = validate_ranges(acknowledgements)
-        for first, last, _ in ranges:
-            self._check_acquired(member_id, first, last)
+        for acknowledgement in acknowledgements:
+            self._check_acquired(member_id, acknowledgement.first, acknowledgement.last)
+        for acknowledgement in acknowledgements:
+            self._split_up_for(acknowledgement)
         must_persist = False
         start = self.start_offset
         for first, last, record_state in (
@@ -285,9 +428,14 @@ class InFlightRecords:
 
     def _check_acquired(self, member_id: str, first: int, last: int) -> None:
         first = max(first, self.start_offset)
+        if first > last:
+            return
+        if self.end_offset > self.start_offset and last >= self.end_offset:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"no member was given offset {self.end_offset} yet"
+            )
         runs = self._runs.in_range(first, last)
-        is_complete = first > last or last < self.end_offset
-        if not is_complete or not all(
+        if not runs or not all(
             run.state is _ACQUIRED
             and run.target is None
             and self._members.get(run.lock) == member_id
@@ -298,33 +446,40 @@ class InFlightRecords:
                 f"not all records from {first} to {last} are acquired by {member_id}",
             )
 
+    def _split_up_for(self, acknowledgement: Acknowledgement) -> None:
+        """Deliver the records of a batch one by one, if some of them are acknowledged apart."""
+        first, last = max(acknowledgement.first, self.start_offset), acknowledgement.last
+        for run in self._runs.in_range(first, last):
+            if run.batch is not None and (
+                len(acknowledgement.types) > 1
+                or run.batch[0] < acknowledgement.first
+                or run.batch[1] > last
+            ):
+                self._split_up(run.batch)
+
     def expire(self, lock: int) -> bool:
         """Release the records of an expired lock; return whether there were any. O(runs)."""
-        return self._release(lambda run: run.lock == lock, 0)
-
-    def release(self, member_id: str, delivered: bool) -> bool:
-        """Release all records of a member; return whether it had any. O(runs).
-
-        Args:
-            delivered: whether the delivery counts.
-        """
-        delivery_correction = 0 if delivered else 1
-        return self._release(
-            lambda run: self._members.get(run.lock) == member_id, delivery_correction
-        )
-
-    def _release(
-        self, predicate: Callable[[InFlightBatch], bool], delivery_correction: int
-    ) -> bool:
-        found = [run for run in self._runs if run.lock != NO_LOCK and predicate(run)]
+        found = [run for run in self._runs if run.lock != NO_LOCK and run.lock == lock]
         for run in found:
             free = run._replace(lock=NO_LOCK)
             if run.target is None:
-                free = self._released(
-                    free._replace(deliveries=run.deliveries - delivery_correction)
-                )
+                free = self._released(free)
             self._runs.change(run.first, run.last, _replace_with(free))
         self._advance_start()
+        return bool(found)
+
+    def release(self, member_id: str) -> bool:
+        """Release all records of a member, with the next write; return whether it has any that are
+        not acknowledged. O(runs)."""
+        found = [
+            run
+            for run in self._runs
+            if run.state is _ACQUIRED
+            and run.target is None
+            and self._members.get(run.lock) == member_id
+        ]
+        for run in found:
+            self._runs.change(run.first, run.last, _transition_to(_AVAILABLE, self._write))
         return bool(found)
 
     def _released(self, run: InFlightBatch) -> InFlightBatch:
@@ -335,10 +490,12 @@ class InFlightRecords:
     def archive(self, first: int, last: int) -> None:
         """Archive the available ones of these records: no member may see them. O(runs)."""
         self._runs.extend_to(last)
+        first = max(first, self.start_offset)
+        for run in self._runs.in_range(first, last):
+            if run.batch is not None:
+                self._split_up(run.batch)
         self._runs.change(
-            max(first, self.start_offset),
-            last,
-            lambda run: run._replace(state=_ARCHIVED) if run.is_free else run,
+            first, last, lambda run: run._replace(state=_ARCHIVED) if run.is_free else run
         )
         self._advance_start()
 
@@ -350,20 +507,18 @@ class InFlightRecords:
     # Persistence.
 
     def state(self) -> ShareState:
-        """Return the state to persist, with all acknowledgements applied. O(runs)."""
-        start = self.start_offset
+        """Return the state to persist, with all acknowledgements applied. As in Kafka its start
+        offset is the present one, also where that will rise with them. O(runs)."""
         batches: list[StateBatch] = []
         for run in self._runs:
             batch = self._persisted(run)
-            if batch.state.is_final and batch.first == start:
-                start = batch.last + 1
-            elif batches and batches[-1][2:] == batch[2:]:
+            if batches and batches[-1][2:] == batch[2:]:
                 batches[-1] = batches[-1]._replace(last=batch.last)
             else:
                 batches.append(batch)
         while batches and batches[-1][2:] == (_AVAILABLE, 0):
             batches.pop()
-        return ShareState(self.state_epoch, self.leader_epoch, start, tuple(batches))
+        return ShareState(self.state_epoch, self.leader_epoch, self.start_offset, tuple(batches))
 
     def _persisted(self, run: InFlightBatch) -> StateBatch:
         """Return records as the next leader loads them: acquired ones count as delivered and
@@ -425,7 +580,9 @@ def _restored(
     batch: StateBatch, freed: Callable[[InFlightBatch], InFlightBatch]
 ) -> Callable[[InFlightBatch], InFlightBatch]:
     def change(run: InFlightBatch) -> InFlightBatch:
-        run = run._replace(state=batch.state, deliveries=batch.deliveries)
+        run = run._replace(
+            state=batch.state, deliveries=batch.deliveries, batch=(batch.first, batch.last)
+        )
         return run if batch.state.is_final else freed(run)
 
     return change

@@ -13,7 +13,6 @@ Ground rules
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64encode
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -30,7 +29,7 @@ from purgatory.kafka.share_groups.share_state import (
     ShareStateCodec,
     ShareStateEntry,
 )
-from purgatory.kafka.topic_partition import TopicPartition
+from purgatory.kafka.topic_partition import TopicPartition, short_id
 
 RespondState = Callable[[ErrorCode, ShareState], object]
 """Takes the state of a share partition, or an error."""
@@ -69,7 +68,7 @@ class ShareCoordinator:
 
     def coordinator_partition(self, key: ShareKey) -> TopicPartition:
         """Return the partition whose leader stores a share partition's state."""
-        topic_id = urlsafe_b64encode(key.topic_id.bytes).decode().rstrip("=")
+        topic_id = short_id(key.topic_id)
         return self.partition_of_coordinator_key(f"{key.group_id}:{topic_id}:{key.partition}")
 
     def partition_of_coordinator_key(self, key: str) -> TopicPartition:
@@ -103,26 +102,31 @@ class ShareCoordinator:
             key: the share partition.
             leader_epoch: the epoch of its leader.
             respond: takes the state once the epoch is replicated, or an error;
-                FENCED_LEADER_EPOCH: a later leader has read.
+                FENCED_LEADER_EPOCH: a later leader has read; INVALID_REQUEST: its group has not
+                initialized it.
         """
 
         def updated(previous: ShareState | None) -> ShareState | ErrorCode:
-            state = previous or _NOTHING
-            if state.leader_epoch > leader_epoch:
+            if previous is None:
+                return ErrorCode.INVALID_REQUEST
+            if previous.leader_epoch > leader_epoch:
                 return ErrorCode.FENCED_LEADER_EPOCH
-            return state._replace(leader_epoch=leader_epoch)
+            return previous._replace(leader_epoch=leader_epoch)
 
         self._change(key, updated, respond)
 
     def write(self, key: ShareKey, state: ShareState, respond: RespondCode) -> None:
         """Write the state of a share partition.
 
-        ``respond`` gets FENCED_LEADER_EPOCH if a later leader has read the state, and
-        FENCED_STATE_EPOCH if its offsets were altered or deleted meanwhile.
+        ``respond`` gets FENCED_LEADER_EPOCH if a later leader has read the state,
+        FENCED_STATE_EPOCH if its offsets were altered meanwhile, and INVALID_REQUEST if they were
+        deleted.
         """
 
         def updated(previous: ShareState | None) -> ShareState | ErrorCode:
-            if previous is None or previous.state_epoch != state.state_epoch:
+            if previous is None:
+                return ErrorCode.INVALID_REQUEST
+            if previous.state_epoch != state.state_epoch:
                 return ErrorCode.FENCED_STATE_EPOCH
             if previous.leader_epoch > state.leader_epoch:
                 return ErrorCode.FENCED_LEADER_EPOCH
@@ -130,12 +134,24 @@ class ShareCoordinator:
 
         self._change(key, updated, lambda code, _: respond(code))
 
-    def set_start(self, key: ShareKey, start_offset: int, respond: RespondCode) -> None:
-        """Reset a share partition to a start offset."""
+    def initialize(
+        self, key: ShareKey, state_epoch: int, start_offset: int, respond: RespondCode
+    ) -> None:
+        """Begin the state of a share partition anew.
 
-        def updated(previous: ShareState | None) -> ShareState:
-            state = previous or _NOTHING
-            return ShareState(state.state_epoch + 1, state.leader_epoch, start_offset)
+        Args:
+            key: the share partition.
+            state_epoch: the epoch of its group.
+            start_offset: the first offset to deliver; -1: the leader finds it by the group's
+                settings.
+            respond: gets FENCED_STATE_EPOCH if the state has a later epoch.
+        """
+
+        def updated(previous: ShareState | None) -> ShareState | ErrorCode:
+            if previous is not None and previous.state_epoch > state_epoch:
+                return ErrorCode.FENCED_STATE_EPOCH
+            leader_epoch = _NOTHING.leader_epoch if previous is None else previous.leader_epoch
+            return ShareState(state_epoch, leader_epoch, start_offset)
 
         self._change(key, updated, lambda code, _: respond(code))
 

@@ -5,7 +5,8 @@ Ground rules
 * One thread at a time calls it.
 * One write at a time is under way. Changes meanwhile go into the next one, together.
 * The state is read from its coordinator when the share partition is created, and the start offset
-  is written before any delivery: no record appended later is skipped, whatever broker leads next.
+  is written before any delivery, unless it is the log's: no record appended later is skipped,
+  whatever broker leads next.
 * A share partition that was dropped (`drop`) delivers and expires nothing, but sends its pending
   responses.
 """
@@ -20,7 +21,7 @@ from purgatory.core.operation import DelayedOperation
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ErrorCode, KafkaError
-from purgatory.kafka.settings.group_settings import GroupSettings
+from purgatory.kafka.settings.group_settings import EARLIEST, GroupSettings
 from purgatory.kafka.share_groups.in_flight_records import AcquiredRecords, InFlightRecords
 from purgatory.kafka.share_groups.share_coordinator import RespondCode, RespondState
 from purgatory.kafka.share_groups.share_state import (
@@ -88,9 +89,12 @@ _log = Logger("purgatory.kafka")
 
 _FENCED = {
     ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    ErrorCode.FENCED_STATE_EPOCH: ErrorCode.FENCED_STATE_EPOCH,
+    ErrorCode.FENCED_STATE_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
 }
 """The errors for clients if another leader has read the state, or offsets were altered."""
+
+_CLIENT_CODES = {**_FENCED, ErrorCode.INVALID_REQUEST: ErrorCode.UNKNOWN_SERVER_ERROR}
+"""These, and the one if there is no state: offsets were deleted, or the group never began."""
 
 
 class ShareStateStore(Protocol):
@@ -145,6 +149,8 @@ class SharePartition:
         self._is_dirty = False
         self._saved_start = UNKNOWN_START_OFFSET
         self._is_dropped = False
+        self.failure: ErrorCode | None = None
+        """The error for clients, where the state can't be read."""
         self._waiting: list[RespondCode] = []
 
     # Lifecycle.
@@ -156,7 +162,10 @@ class SharePartition:
     def _read(self, code: ErrorCode, state: ShareState) -> None:
         if self._is_dropped:
             return
-        if code is not ErrorCode.NONE:
+        if code is ErrorCode.INVALID_REQUEST:  # no state: the group has not begun to read it
+            self.failure = _CLIENT_CODES[code]
+            self._check_waiting()
+        elif code is not ErrorCode.NONE:
             self._end(code)
         elif state.start_offset != UNKNOWN_START_OFFSET:
             self._begin(state)
@@ -173,6 +182,9 @@ class SharePartition:
             self._end(code)
             return
         initial = state._replace(start_offset=offset)
+        if self._settings().share_start == EARLIEST:  # the next leader finds it, too
+            self._begin(initial)
+            return
         self._store.write(self.key, initial, lambda code: self._handle_written_start(code, initial))
 
     def _handle_written_start(self, code: ErrorCode, state: ShareState) -> None:
@@ -185,7 +197,7 @@ class SharePartition:
 
     def _begin(self, state: ShareState) -> None:
         settings = self._settings()
-        self._saved_start = state.start_offset
+        self._saved_start = state.first_open_offset
         self.in_flight = InFlightRecords(
             state, settings.share_max_deliveries, settings.share_max_records
         )
@@ -218,11 +230,14 @@ class SharePartition:
         fetched: Sequence[tuple[int, int]],
         most: int,
         exactly: bool,
+        batch_size: int,
     ) -> list[AcquiredRecords]:
         """Deliver records, as `InFlightRecords.acquire`, under a lock of this duration."""
         assert self.in_flight is not None, "fetches wait until it is loaded"
         self._last_lock += 1
-        acquired = self.in_flight.acquire(member_id, self._last_lock, fetched, most, exactly)
+        acquired = self.in_flight.acquire(
+            member_id, self._last_lock, fetched, most, exactly, batch_size
+        )
         if acquired:
             self._start_lock_timer(self._last_lock, lock_ms)
         return acquired
@@ -275,12 +290,12 @@ class SharePartition:
         else:
             respond(ErrorCode.NONE)
 
-    def release(self, member_id: str, delivered: bool) -> None:
+    def release(self, member_id: str) -> None:
         """Release all records of a member, as `InFlightRecords.release`."""
-        if self.in_flight is not None and not self._is_dropped:
-            before = self.in_flight.locks()
-            if self.in_flight.release(member_id, delivered):
-                self._on_change(before)
+        in_flight = None if self._is_dropped else self.in_flight
+        if in_flight is not None and in_flight.release(member_id):
+            self._is_dirty = True
+            self._write_if_idle()
 
     def _on_change(self, locks: set[int]) -> None:
         """Records were released: deliver them to others, and persist the state."""
@@ -323,13 +338,13 @@ class SharePartition:
             before = in_flight.locks()
             in_flight.complete_write(number, code is ErrorCode.NONE)
             if code is ErrorCode.NONE:
-                self._saved_start = state.start_offset
-                self._is_dirty |= in_flight.start_offset > state.start_offset
+                self._saved_start = state.first_open_offset
+                self._is_dirty |= in_flight.start_offset > self._saved_start
             if code in _FENCED:
                 self._on_end(self)
             self._check_locks(before - in_flight.locks())
             for respond in responses:
-                respond(_FENCED.get(code, code))
+                respond(_CLIENT_CODES.get(code, code))
             self._check_waiting()
             self._write_if_idle()
             if self.is_idle:

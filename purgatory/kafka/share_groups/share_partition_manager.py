@@ -3,8 +3,9 @@
 Ground rules
 ------------
 * One thread at a time calls it, and the timers of its purgatories are moved on that thread.
-* A share partition is in memory from the first fetch of its group on, as long as this broker leads
-  and the group has sessions here. Its coordinator keeps its state (`ShareStateStore`).
+* A share partition is in memory from the first fetch of its group on, as long as this broker leads,
+  and a connection is open that had a session of the group. Its coordinator keeps its state
+  (`ShareStateStore`). As in Kafka, offsets altered meanwhile are found with the next write.
 * A response with records acquires them in the same step: no other member can get them meanwhile.
 """
 
@@ -40,7 +41,12 @@ from purgatory.kafka.share_groups.share_session import (
     ShareSessionKey,
     ShareSessions,
 )
-from purgatory.kafka.share_groups.share_state import Acknowledgement, AcknowledgeType, ShareKey
+from purgatory.kafka.share_groups.share_state import (
+    Acknowledgement,
+    AcknowledgeType,
+    ShareKey,
+    validate_ranges,
+)
 from purgatory.kafka.topic_partition import TopicPartition
 
 _NO_RECORDS = ShareFetchResult()
@@ -78,6 +84,8 @@ class SharePartitionManager:
         self._name_of = name_of
         self._offset_at = offset_at
         self._share_partitions: dict[TopicPartition, dict[ShareKey, SharePartition]] = {}
+        self._groups: dict[Hashable, set[str]] = {}
+        """Of each connection the groups that had a session."""
 
     # Share partitions led by this broker.
 
@@ -124,6 +132,8 @@ class SharePartitionManager:
         topic_partition = partition.topic_partition
         share_partition = self._share_partitions.get(topic_partition, {}).get(key)
         if share_partition is not None and share_partition.leader_epoch == partition.leader_epoch:
+            if share_partition.failure is not None:
+                raise KafkaError(share_partition.failure, f"the group has no state of {key}")
             return partition, share_partition
         if share_partition is not None:
             self._remove(share_partition)
@@ -177,37 +187,38 @@ class SharePartitionManager:
         if epoch == FIRST_EPOCH:
             self.sessions.end(owner)
             session = self.sessions.begin(owner, connection)
+            self._groups.setdefault(connection, set()).add(owner.group_id)
         else:
             session = self.sessions.continue_session(owner, epoch)
         if epoch != FINAL_EPOCH:
             session.connection = connection
-            session.partitions.update(dict.fromkeys(added))
-            for key in forgotten:
-                session.partitions.pop(key, None)
+            session.update(added, forgotten)
         return session
 
-    def end_session(self, owner: ShareSessionKey, delivered: bool = False) -> None:
-        """End a member's session, and release its records.
-
-        Args:
-            delivered: whether the records count as delivered: the member may have seen them.
-        """
+    def end_session(self, owner: ShareSessionKey) -> None:
+        """End a member's session, and release its records of the session's partitions. They count
+        as delivered: the member may have seen them."""
         session = self.sessions.end(owner)
         if session is None:
             return
         for share_partition in self._share_partitions_of(owner.group_id):
-            share_partition.release(owner.member_id, delivered)
-            if share_partition.is_idle:
-                self._forget_unless_used(share_partition)
+            if share_partition.key in session.partitions:
+                share_partition.release(owner.member_id)
 
     def _forget_unless_used(self, share_partition: SharePartition) -> None:
-        if not self.sessions.group_sessions(share_partition.key.group_id):
+        group_id = share_partition.key.group_id
+        is_open = any(group_id in groups for groups in self._groups.values())
+        if not is_open and not self.sessions.group_sessions(group_id):
             self._remove(share_partition)
 
     def connection_closed(self, connection: Hashable) -> None:
         """End the sessions of a closed connection. O(sessions)."""
         for session in self.sessions.connection_sessions(connection):
-            self.end_session(session.owner, delivered=True)
+            self.end_session(session.owner)
+        for group_id in self._groups.pop(connection, ()):
+            for share_partition in self._share_partitions_of(group_id):
+                if share_partition.is_idle:
+                    self._forget_unless_used(share_partition)
 
     def _share_partitions_of(self, group_id: str) -> list[SharePartition]:
         return [
@@ -241,6 +252,10 @@ class SharePartitionManager:
             key: TopicPartition(self._name_of(key.topic_id) or str(key.topic_id), key.partition)
             for key in keys
         }
+        for key, place in places.items():
+            failed = self._share_partitions.get(place, {}).get(key)
+            if failed is not None and failed.failure is not None:
+                self._remove(failed)  # it is read again
         operation = DelayedShareFetch(session, params, places, self, respond)
         if not keys or params.max_records <= 0 or params.max_bytes <= 0:
             respond({})
@@ -250,21 +265,24 @@ class SharePartitionManager:
             watched = (*dict.fromkeys(places.values()), *keys)
             self._purgatories.fetches.try_complete_else_watch(operation, watched)
 
-    def available_bytes(self, key: ShareKey) -> int:
+    def available_bytes(self, key: ShareKey) -> int | None:
         """Return how many bytes may be acquired now. O(runs).
 
-        RESPOND_IMMEDIATELY if there is an error.
+        RESPOND_IMMEDIATELY if there is an error; None: its state is being read, or it has as many
+        records in flight as it may.
         """
         try:
             partition, share_partition = self._find(key)
         except KafkaError:
             return RESPOND_IMMEDIATELY
         if share_partition.in_flight is None:
-            return 0
+            return None
         offset = self._next_offset(partition, share_partition.in_flight)
+        if offset is None:
+            return None
         isolation = self._settings_of(key.group_id).share_isolation
         end_offset = partition.visible_end(isolation)
-        if offset is None or offset >= end_offset:
+        if offset >= end_offset:
             return 0
         log = partition.log
         begin_offset = min(log.skip_placeholders(offset), end_offset)
@@ -313,6 +331,7 @@ class SharePartitionManager:
             [(batch.base_offset, batch.last_offset) for batch in visible],
             params.max_records,
             params.exactly,
+            params.batch_size,
         )
         if not acquired:
             share_partition.save_start()
@@ -359,10 +378,13 @@ class SharePartitionManager:
         acknowledgements: Sequence[Acknowledgement],
         respond_partition: Callable[[ShareKey, ErrorCode], object],
     ) -> None:
+        validate_ranges(acknowledgements)
         partition = self._partition_of(key)
         share_partition = self._share_partitions.get(partition.topic_partition, {}).get(key)
         if share_partition is None or share_partition.leader_epoch != partition.leader_epoch:
-            raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "no records are acquired")
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no member of the group has fetched {key}"
+            )
         settings = self._settings_of(key.group_id)
         if not settings.share_renews and any(
             AcknowledgeType.RENEW in acknowledgement.types for acknowledgement in acknowledgements

@@ -28,19 +28,42 @@ class ShareSessionKey(NamedTuple):
 
 @dataclass
 class ShareSession:
-    """The partitions that a member fetches, in the order in which records are acquired."""
+    """The partitions that a member fetches, in the order in which records are acquired, and
+    whether the next response tells of each, even without records."""
 
     owner: ShareSessionKey
     connection: Hashable
     epoch: int = FIRST_EPOCH + 1
     is_open: bool = True
-    partitions: dict[ShareKey, None] = field(default_factory=dict)
+    partitions: dict[ShareKey, bool] = field(default_factory=dict)
 
-    def rotated(self) -> list[ShareKey]:
-        """Return the partitions, each time another one first. O(n)."""
+    def rotated(self, epoch: int) -> list[ShareKey]:
+        """Return the partitions, each time another one first. O(n).
+
+        Args:
+            epoch: that of the request.
+        """
         keys = list(self.partitions)
-        first = self.epoch % len(keys) if keys else 0
+        first = max(epoch, 0) % len(keys) if keys else 0
         return keys[first:] + keys[:first]
+
+    def update(self, added: Iterable[ShareKey], forgotten: Iterable[ShareKey]) -> None:
+        """Add partitions, and forget some. O(those)."""
+        is_new = self.epoch > FIRST_EPOCH + 1
+        for key in added:
+            self.partitions.setdefault(key, is_new)
+        for key in forgotten:
+            self.partitions.pop(key, None)
+
+    def must_tell(self, key: ShareKey, has_error: bool, has_records: bool) -> bool:
+        """Return whether a response that isn't the session's first one tells of a partition. One
+        with records is the last in order then. O(1)."""
+        tells = has_error or has_records or self.partitions.get(key, False)
+        if key in self.partitions:
+            self.partitions[key] = has_error
+            if has_records:
+                self.partitions[key] = self.partitions.pop(key)
+        return tells
 
 
 class ShareSessions:

@@ -39,6 +39,10 @@ class InFlightBatch(NamedTuple):
         lock: the lock under which they are acquired; 0: not acquired, or the lock has expired.
         target: the state once the pending write is complete; None: none is pending.
         write: the number of that write.
+        batch: the first and the last offset of the records that were first delivered with them;
+            None: they were not delivered yet.
+        is_apart: whether the records of ``batch`` are delivered one by one, rather than all at
+            once: a member has acknowledged some of them, or was given some.
     """
 
     first: int
@@ -48,6 +52,8 @@ class InFlightBatch(NamedTuple):
     lock: int = NO_LOCK
     target: RecordState | None = None
     write: int = 0
+    batch: tuple[int, int] | None = None
+    is_apart: bool = False
 
     @property
     def is_free(self) -> bool:
@@ -101,6 +107,16 @@ class ShareState(NamedTuple):
     leader_epoch: int = -1
     start_offset: int = UNKNOWN_START_OFFSET
     batches: tuple[StateBatch, ...] = ()
+
+    @property
+    def first_open_offset(self) -> int:
+        """The first offset that is not final. O(batches)."""
+        offset = self.start_offset
+        for batch in self.batches:
+            if batch.first != offset or not batch.state.is_final:
+                break
+            offset = batch.last + 1
+        return offset
 
 
 ShareStateEntry: TypeAlias = tuple[ShareKey, ShareState | None]
@@ -168,12 +184,17 @@ def validate_ranges(
     """Return the acknowledged ranges with their types, in order. O(types).
 
     Raises:
-        KafkaError: INVALID_REQUEST: a type is none, or offsets are out of order or there twice.
+        KafkaError: INVALID_REQUEST: a type is none, or offsets are out of order;
+            INVALID_RECORD_STATE: an offset is acknowledged twice in a row.
     """
     ranges = [value for acknowledgement in acknowledgements for value in acknowledgement.ranges()]
     for (_, last, _), (first, _, _) in pairwise(ranges):
-        if first <= last:
+        if first < last:
             raise _invalid(f"offset {first} is acknowledged after {last}")
+        if first == last:
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD_STATE, f"offset {first} is acknowledged twice"
+            )
     return ranges
 
 

@@ -38,6 +38,7 @@ from purgatory.trace.trace_schema import TABLES
 MACROS = (
     "CREATE OR REPLACE TEMP MACRO try_subtract(a, b) AS TRY(a - b)",
     "CREATE OR REPLACE TEMP MACRO size(list) AS len(list)",
+    "CREATE OR REPLACE TEMP MACRO get(list, place) AS list[place + 1]",
     "CREATE OR REPLACE TEMP MACRO array_compact(list) AS "
     "list_filter(list, lambda x: x IS NOT NULL)",
     "CREATE OR REPLACE TEMP MACRO conv(digits, base, other) AS CAST('0x' || digits AS BIGINT)",

@@ -43,6 +43,8 @@ _EVENTS = f"array<struct<{','.join(f'`{name}`:{kind}' for name, kind in EVENT.it
 
 MACROS = (
     Macro("explode", "list array<string>", "string", None, "unnest(list)"),
+    # For a list that is never empty: Spark computes the list of `explode` twice more, for a filter.
+    Macro("explode_outer", "list array<string>", "string", None, "unnest(list)"),
     Macro(
         "sequence", "low bigint, high bigint", "array<bigint>", None, "generate_series(low, high)"
     ),

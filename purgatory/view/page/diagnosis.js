@@ -1,4 +1,4 @@
-// What is wrong at the moment shown: which partition, which replica, and why.
+// The diagnosis of the moment shown: which partition, which replica, and why.
 
 import { byId, newElement } from "./elements.js";
 import { counted, duration } from "./units.js";

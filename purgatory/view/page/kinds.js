@@ -1,4 +1,4 @@
-// What a mark stands for: each kind has a colour and a shape of its own.
+// The kinds of marks: each kind has a colour and a shape of its own.
 
 export const KINDS = ["produce", "consumer", "follower", "other"];
 

@@ -19,9 +19,9 @@ export class LiveFeed {
     for (;;) {
       try {
         await this.#read(() => { pause = FIRST_PAUSE_MS; });
-        this.note("The stream has ended. What is shown is old; trying again.");
+        this.note("The stream has ended. The picture is old; trying again.");
       } catch (error) {
-        this.note(`No connection: ${error.message}. What is shown is old; trying again.`);
+        this.note(`No connection: ${error.message}. The picture is old; trying again.`);
       }
       await new Promise((done) => { setTimeout(done, pause); });
       pause = Math.min(LONGEST_PAUSE_MS, pause * 2);

@@ -1,4 +1,4 @@
-// What the page shows, as data: a state, and the changes since. It knows neither the page nor a server.
+// The data of the page: a state, and the changes since, without the page or a server.
 //
 // state(A) and the changes in (A, B] give state(B), and toState() gives it as on the wire.
 // A mark keeps its slot within its bucket for as long as it stays there, so that nothing jumps when

@@ -115,7 +115,7 @@ function arrow(message, frame, current) {
   const [fromY, toY] = [frame.y(message.source), frame.y(message.target)];
   const isLost = message.outcome === "lost" || message.outcome === "dropped";
   const state = message.sent > current ? "later" : isUnderWay(message, current) ? "under-way" : "";
-  // What never arrives ends half way.
+  // A message that never arrives ends half way.
   const part = message.outcome === "arrived" ? 1 : 0.6;
   const [x, y] = [fromX + (toX - fromX) * part, fromY + (toY - fromY) * part];
   const length = Math.hypot(x - fromX, y - fromY) || 1;

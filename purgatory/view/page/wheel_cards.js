@@ -85,7 +85,7 @@ class WheelCard {
     event.preventDefault();
     event.stopPropagation();
     const marks = inOrder(this.broker);
-    // What was circled may have been answered: then the walk goes on from where it was due.
+    // A circled operation may have been answered: then the walk goes on from where it was due.
     const at = this.walked === null ? -1 : marks.findIndex((one) => !isBefore(one, this.walked));
     const isThere = at >= 0 && marks[at].id === this.walked.id;
     const found = marks[move(at, marks.length, isThere)] ?? null;

@@ -1,7 +1,7 @@
 // One broker's wheel on a canvas: rings, hands, marks, and what moves for a moment.
 //
-// What rests is painted on a layer of its own, when the model changed; each frame copies it and draws
-// what moves. So ten thousand marks cost little between two changes, and nothing while all is at
+// Marks at rest are painted on a layer of their own, when the model changed; each frame copies it and
+// draws what moves. Ten thousand marks cost little between two changes, and nothing while all is at
 // rest. Of many marks each is a small square; of few each has the shape of its kind.
 
 import { Geometry } from "./wheel_geometry.js";

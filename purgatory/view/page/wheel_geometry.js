@@ -1,4 +1,4 @@
-// Where on the picture a bucket and its marks are. Level 1, whose buckets are due first, is the
+// The places of buckets and marks on the picture. Level 1, whose buckets are due first, is the
 // innermost ring: what falls to a finer level falls inwards. Angles begin at twelve o'clock, beside a
 // strip that the rings' labels have to themselves.
 

@@ -217,7 +217,7 @@ def test_page_shows_a_stopped_cluster_and_polls_for_it(
             expect(note).to_be_hidden()
             cluster.call(control.stop)
             page.on("request", lambda request: asked_at.append(time.monotonic()))
-            expect(note).to_contain_text("What is shown is old", timeout=PATIENT_MS)
+            expect(note).to_contain_text("The picture is old", timeout=PATIENT_MS)
 
             def has_asked_four_times() -> bool:
                 page.wait_for_timeout(100)  # events of the page come while it is waited for

@@ -31,12 +31,13 @@ from purgatory.kafka.groups.consumer_group_member import (
     CurrentAssignment,
     GroupRecordKey,
     GroupRecordValue,
+    InitializedPartitions,
     MemberState,
     RecordKind,
     Subscription,
 )
 from purgatory.kafka.groups.group import ClassicGroupRecord, ClassicMemberRecord
-from purgatory.kafka.topic_partition import TopicIdPartition
+from purgatory.kafka.topic_partition import Partitions, TopicIdPartition
 
 _ints = st.integers(-(2**31), 2**31 - 1)
 _texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
@@ -98,6 +99,13 @@ _values: dict[RecordKind, st.SearchStrategy[GroupRecordValue]] = {
         ),
     ),
 }
+
+
+def _initialized(partitions: Partitions, name: str) -> InitializedPartitions:
+    topics = sorted({one.topic_id for one in partitions})
+    return InitializedPartitions(partitions, tuple((topic_id, name) for topic_id in topics))
+
+
 _share_values: dict[RecordKind, st.SearchStrategy[GroupRecordValue]] = {
     **_values,
     RecordKind.CURRENT: st.builds(
@@ -118,6 +126,7 @@ _share_values: dict[RecordKind, st.SearchStrategy[GroupRecordValue]] = {
         st.lists(_texts, max_size=4).map(tuple),
         *map(st.just, (None, -1, None, None, None)),
     ),
+    RecordKind.SHARE_STATE: st.builds(_initialized, _partitions, _texts),
 }
 
 
@@ -130,7 +139,9 @@ NO_CLASSIC = b"\x01\0\x01\0"
 @settings(max_examples=200)
 def test_records_are_read_back_as_they_were_written(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(RecordKind))
-    is_share = kind is not RecordKind.CLASSIC and data.draw(st.booleans())
+    is_share = kind is RecordKind.SHARE_STATE or (
+        kind is not RecordKind.CLASSIC and data.draw(st.booleans())
+    )
     value = data.draw((_share_values if is_share else _values)[kind])
     is_of_member = kind in (RecordKind.MEMBER, RecordKind.TARGET, RecordKind.CURRENT)
     member_id = data.draw(_texts) if is_of_member else ""

@@ -1,7 +1,7 @@
 """The wall clock, which jumps, is read for times to show and to store, never for a duration.
 
-Each place that reads it stands in a table, with the reason. What it read isn't compared, nor is
-another reading taken from it.
+Each place that reads it stands in a table, with the reason. Its readings are neither compared
+nor subtracted.
 """
 
 from __future__ import annotations

@@ -256,6 +256,9 @@ def test_group_description_needs_permission_on_its_topics(
             assert (await client.ask(*heartbeat, asked)).error_code == 0
             known, _ = (await client.ask(*describe, groups)).groups
             assert known.error_code == 0
+            while not known.members[0].assignment.topic_partitions:
+                await client.ask(*heartbeat, asked)  # a share group's partitions come later
+                known, _ = (await client.ask(*describe, groups)).groups
             assert known.members[0].assignment.topic_partitions[0].topic_name == _SECRET
             cluster.security.change_acls([], [topic_acl.acl])
             hidden, _ = (await client.ask(*describe, groups)).groups
@@ -282,7 +285,7 @@ def test_share_group_offsets_are_shown_for_describable_topics() -> None:
             for name in (_SECRET, "mine"):
                 key = ShareKey("g", cluster.controller.topics[name].topic_id, 0)
                 states = cluster.brokers[1].share_states
-                assert await response_future(partial(states.set_start, key, 5)) == 0
+                assert await response_future(partial(states.initialize, key, 2, 5)) == 0
 
             async def offsets(names: list[str] | None) -> list[tuple[str, int, int]]:
                 asked = None

@@ -79,17 +79,17 @@ def test_a_member_joins_and_is_described_and_leaves(version: int) -> None:
     async def test(cluster: Cluster, client: RawClient) -> None:
         topic = cluster.controller.topics["t"]
         joined = await client.ask(_HEARTBEAT, version, _FIRST)
-        assert (joined.error_code, joined.member_id, joined.member_epoch) == (0, "m", 1)
+        assert (joined.error_code, joined.member_id, joined.member_epoch) == (0, "m", 2)
         assert joined.heartbeat_interval == timedelta(milliseconds=1_234)
         [assigned] = joined.assignment.topic_partitions
         assert (assigned.topic_id, assigned.partitions) == (topic.topic_id, (0, 1))
-        beat = {"group_id": "g", "member_id": "m", "member_epoch": 1, "topic_partitions": None}
+        beat = {"group_id": "g", "member_id": "m", "member_epoch": 2, "topic_partitions": None}
         again = await client.ask(_HEARTBEAT, version, beat)
         assert (again.error_code, again.assignment) == (0, None)
         asked = {"group_ids": ["g", "none"], "include_authorized_operations": True}
         described, missing = (await client.ask(_CONSUMER_DESCRIBE, version, asked)).groups
-        assert (described.group_state, described.group_epoch) == ("Stable", 1)
-        assert (described.assignment_epoch, described.assignor_name) == (1, "uniform")
+        assert (described.group_state, described.group_epoch) == ("Stable", 2)
+        assert (described.assignment_epoch, described.assignor_name) == (2, "uniform")
         [member] = described.members
         assert (member.member_id, member.client_id) == ("m", "a-test")
         assert member.client_host.startswith("/127.0.0.1")
@@ -123,7 +123,7 @@ def test_offsets_are_committed_and_fetched_with_member_epochs() -> None:
         await client.ask(_HEARTBEAT, 1, _FIRST)
         codes = [
             await _commit(client, asked)
-            for asked in (_offset(1), _offset(0), _offset(1, "nobody"), _offset(-1, ""))
+            for asked in (_offset(2), _offset(1), _offset(2, "nobody"), _offset(-1, ""))
         ]
         assert codes == [
             0,
@@ -133,17 +133,17 @@ def test_offsets_are_committed_and_fetched_with_member_epochs() -> None:
         ]
         topics = [{"name": "t", "partition_indexes": [0]}]
         told = {}
-        for member_id, epoch in (("m", 1), ("m", 2), ("nobody", 1), (None, -1)):
+        for member_id, epoch in (("m", 2), ("m", 3), ("nobody", 2), (None, -1)):
             group = {"group_id": "g", "member_id": member_id, "member_epoch": epoch}
             asked = {"groups": [{**group, "topics": topics}]}
             [answer] = (await client.ask(_FETCH, 9, asked)).groups
-            offset = answer.topics[0].partitions[0].committed_offset
-            told[member_id, epoch] = (answer.error_code, offset)
+            offsets = [topic.partitions[0].committed_offset for topic in answer.topics]
+            told[member_id, epoch] = (answer.error_code, offsets)
         assert told == {
-            ("m", 1): (0, 5),
-            ("m", 2): (ErrorCode.STALE_MEMBER_EPOCH, -1),
-            ("nobody", 1): (ErrorCode.UNKNOWN_MEMBER_ID, -1),
-            (None, -1): (0, 5),
+            ("m", 2): (0, [5]),
+            ("m", 3): (ErrorCode.STALE_MEMBER_EPOCH, []),
+            ("nobody", 2): (ErrorCode.UNKNOWN_MEMBER_ID, []),
+            (None, -1): (0, [5]),
         }
 
     _run(test)
@@ -182,7 +182,7 @@ def test_empty_group_takes_the_protocol_of_the_next_member() -> None:
         assert (await client.ask(_HEARTBEAT, 1, _FIRST)).error_code == 0
         refused = await client.ask(_JOIN, 3, _CLASSIC)
         assert refused.error_code == ErrorCode.UNKNOWN_SERVER_ERROR, "it tells of no topics"
-        assert await _commit(client, _offset(1)) == 0
+        assert await _commit(client, _offset(2)) == 0
         await client.ask(_HEARTBEAT, 1, leave)
         joined = await client.ask(_JOIN, 3, _CLASSIC)
         assert (joined.error_code, joined.generation_id) == (0, 1)
@@ -193,7 +193,7 @@ def test_empty_group_takes_the_protocol_of_the_next_member() -> None:
         refused = await client.ask(_HEARTBEAT, 1, _FIRST)
         assert refused.error_code == ErrorCode.GROUP_ID_NOT_FOUND
         await client.ask(13, 1, {"group_id": "g", "member_id": joined.member_id})
-        assert (await client.ask(_HEARTBEAT, 1, _FIRST)).member_epoch == 1
+        assert (await client.ask(_HEARTBEAT, 1, _FIRST)).member_epoch == 2
 
     _run(test)
 
@@ -201,7 +201,7 @@ def test_empty_group_takes_the_protocol_of_the_next_member() -> None:
 def test_only_an_empty_group_is_deleted() -> None:
     async def test(cluster: Cluster, client: RawClient) -> None:
         await client.ask(_HEARTBEAT, 1, _FIRST)
-        await _commit(client, _offset(1))
+        await _commit(client, _offset(2))
         leave = {"group_id": "g", "member_id": "m", "member_epoch": -1, "topic_partitions": None}
         codes = []
         for _ in range(3):
@@ -255,7 +255,7 @@ def test_next_coordinator_knows_the_members() -> None:
         async with Cluster(_config(brokers=3)) as cluster:
             first = _coordinator(cluster)
             async with await RawClient.to(cluster, first) as client:
-                assert (await client.ask(_HEARTBEAT, 1, _FIRST)).member_epoch == 1
+                assert (await client.ask(_HEARTBEAT, 1, _FIRST)).member_epoch == 2
             async with await RawClient.to(cluster, first % 3 + 1) as client:
                 refused = await client.ask(_HEARTBEAT, 1, _FIRST)
                 assert refused.error_code == ErrorCode.NOT_COORDINATOR
@@ -263,11 +263,11 @@ def test_next_coordinator_knows_the_members() -> None:
                 [refused] = (await client.ask(_CONSUMER_DESCRIBE, 1, asked)).groups
                 assert refused.error_code == ErrorCode.NOT_COORDINATOR
             await cluster.kill(first)
-            answer = await _beat(cluster, 1)
-            assert (answer.error_code, answer.member_epoch) == (0, 1)
+            answer = await _beat(cluster, 2)
+            assert (answer.error_code, answer.member_epoch) == (0, 2)
             assert not cluster.brokers[first].groups.classic.heartbeats.num_delayed
             await cluster.revive(first)
-            assert (await _beat(cluster, 1)).error_code == 0
+            assert (await _beat(cluster, 2)).error_code == 0
 
     asyncio.run(main())
 
@@ -278,9 +278,9 @@ def test_members_survive_a_restart_of_the_cluster(tmp_path: Path) -> None:
         async with Cluster(config) as cluster, await RawClient.to(cluster) as client:
             await client.ask(_HEARTBEAT, 1, _FIRST)
         async with Cluster(_config(data_dir=tmp_path)) as cluster:
-            answer = await _beat(cluster, 1)
-            assert (answer.error_code, answer.member_epoch) == (0, 1)
-            assert cluster.brokers[1].groups.consumers.groups["g"].epoch == 1
+            answer = await _beat(cluster, 2)
+            assert (answer.error_code, answer.member_epoch) == (0, 2)
+            assert cluster.brokers[1].groups.consumers.groups["g"].epoch == 2
 
     asyncio.run(main())
 
@@ -294,13 +294,13 @@ def test_members_survive_compaction_of_a_long_log(monkeypatch: pytest.MonkeyPatc
             async with await RawClient.to(cluster, first) as client:
                 await client.ask(_HEARTBEAT, 1, _FIRST)
                 for _ in range(60):
-                    assert await _commit(client, _offset(1)) == 0
+                    assert await _commit(client, _offset(2)) == 0
             partition = cluster.brokers[first].manager.partition(TopicPartition(OFFSETS_TOPIC, 0))
             assert partition is not None
             assert partition.log.start_offset > 10, "what the member's records said is cut off"
             await cluster.kill(first)
-            answer = await _beat(cluster, 1)
-            assert (answer.error_code, answer.member_epoch) == (0, 1)
+            answer = await _beat(cluster, 2)
+            assert (answer.error_code, answer.member_epoch) == (0, 2)
 
     asyncio.run(main())
 
@@ -336,7 +336,7 @@ def test_consumer_protocol_commit_needs_an_epoch() -> None:
     async def test(cluster: Cluster, client: RawClient) -> None:
         await client.ask(_HEARTBEAT, 1, _FIRST)
         for version, code in ((8, ErrorCode.UNSUPPORTED_VERSION), (9, ErrorCode.NONE)):
-            answer = await client.ask(_COMMIT, version, _offset(1))
+            answer = await client.ask(_COMMIT, version, _offset(2))
             assert answer.topics[0].partitions[0].error_code == code
 
     _run(test)

@@ -7,6 +7,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -15,6 +16,7 @@ import pytest
 from kio.records.readers import read_batch
 
 from purgatory.cluster import Cluster, ClusterConfig, GroupConfig, TopicSpec
+from purgatory.cluster.api.response_future import response_future
 from purgatory.cluster.coordinator_records import ShareStateRecords
 from purgatory.cluster.records import new_batch
 from purgatory.cluster.trace import ClusterTrace
@@ -62,6 +64,21 @@ async def set_start(client: RawClient, start: str, group: str = "g") -> int:
     resource = {"resource_type": _GROUP, "resource_name": group, "configs": [change]}
     answer = await client.ask(_ALTER_CONFIGS, 1, {"resources": [resource]})
     return int(answer.responses[0].error_code)
+
+
+async def initialize(cluster: Cluster, group: str = "g") -> None:
+    """Have the state of a group's partitions, as after a member's heartbeat."""
+    topic_id = cluster.controller.topics["t"].topic_id
+    states = cluster.brokers[1].share_states
+    for number in range(2):
+        key = ShareKey(group, topic_id, number)
+        assert await response_future(partial(states.initialize, key, 2, -1)) == ErrorCode.NONE
+
+
+async def begin(client: RawClient, cluster: Cluster) -> None:
+    """Let the group read from the first record on."""
+    await set_start(client, "earliest")
+    await initialize(cluster)
 
 
 async def produce(client: RawClient, cluster: Cluster, *values: bytes, partition: int = 0) -> None:
@@ -145,13 +162,18 @@ def test_a_member_joins_and_is_described_and_leaves() -> None:
         topic = cluster.controller.topics["t"]
         first = {**_MEMBER, "member_epoch": 0, "subscribed_topic_names": ["t"]}
         joined = await client.ask(_HEARTBEAT, 1, first)
-        assert (joined.error_code, joined.member_id, joined.member_epoch) == (0, "m", 1)
+        assert (joined.error_code, joined.member_id, joined.member_epoch) == (0, "m", 2)
         assert joined.heartbeat_interval == timedelta(milliseconds=1_234)
-        [assigned] = joined.assignment.topic_partitions
+        assert joined.assignment.topic_partitions == (), "they have no state yet"
+        while not await _offsets(client):
+            await asyncio.sleep(0.001)
+        beat = {**_MEMBER, "member_epoch": 2, "subscribed_topic_names": None}
+        given = await client.ask(_HEARTBEAT, 1, beat)
+        [assigned] = given.assignment.topic_partitions
         assert (assigned.topic_id, assigned.partitions) == (topic.topic_id, (0, 1))
-        beat = {**_MEMBER, "member_epoch": 1, "subscribed_topic_names": None}
+        beat["member_epoch"] = 3
         again = await client.ask(_HEARTBEAT, 1, beat)
-        assert (again.error_code, again.member_epoch, again.assignment) == (0, 1, None)
+        assert (again.error_code, again.member_epoch, again.assignment) == (0, 3, None)
         wrong = await client.ask(_HEARTBEAT, 1, {**beat, "member_epoch": 5})
         assert wrong.error_code == ErrorCode.FENCED_MEMBER_EPOCH
         asked = {"group_ids": ["g", "none"], "include_authorized_operations": False}
@@ -160,7 +182,7 @@ def test_a_member_joins_and_is_described_and_leaves() -> None:
         assert (group.group_state, group.assignor_name, group.group_epoch) == (
             "Stable",
             "simple",
-            1,
+            3,
         )
         [member] = group.members
         assert (member.member_id, member.subscribed_topic_names) == ("m", ("t",))
@@ -187,7 +209,7 @@ def test_a_member_joins_and_is_described_and_leaves() -> None:
 
 def test_share_fetch_may_acknowledge_records() -> None:
     async def test(cluster: Cluster, client: RawClient) -> None:
-        assert await set_start(client, "earliest") == 0
+        await begin(client, cluster)
         await produce(client, cluster, b"a", b"b", b"c")
         answer = await fetch(client, cluster, 0, {0: [], 1: []})
         assert read(answer) == [(0, 0, b"a", 1), (0, 1, b"b", 1), (0, 2, b"c", 1)]
@@ -209,7 +231,7 @@ def test_share_fetch_may_acknowledge_records() -> None:
 
 def test_share_fetch_completes_when_records_arrive() -> None:
     async def test(cluster: Cluster, client: RawClient) -> None:
-        await set_start(client, "earliest")
+        await begin(client, cluster)
         async with await RawClient.to(cluster) as other:
             asked = fetch(other, cluster, 0, {0: [], 1: []}, max_wait=timedelta(minutes=1))
             waiting = asyncio.create_task(asked)
@@ -224,7 +246,7 @@ def test_share_fetch_completes_when_records_arrive() -> None:
 
 def test_share_fetch_waits_for_at_most_a_full_response() -> None:
     async def test(cluster: Cluster, client: RawClient) -> None:
-        await set_start(client, "earliest")
+        await begin(client, cluster)
         await produce(client, cluster, b"a")
         limits = {"max_wait": timedelta(minutes=10), "min_bytes": 10_000, "max_bytes": 10}
         assert read(await fetch(client, cluster, 0, {0: []}, **limits)) == [(0, 0, b"a", 1)]
@@ -264,7 +286,7 @@ def test_invalid_sessions_and_requests_are_refused() -> None:
 
 def test_closed_connection_releases_its_records() -> None:
     async def test(cluster: Cluster, client: RawClient) -> None:
-        await set_start(client, "earliest")
+        await begin(client, cluster)
         await produce(client, cluster, b"a")
         async with await RawClient.to(cluster) as other:
             assert read(await fetch(other, cluster, 0, {0: []})) == [(0, 0, b"a", 1)]
@@ -290,23 +312,39 @@ async def _offsets(client: RawClient, version: int = 1) -> list[tuple[int, int, 
     ]
 
 
+async def _read_once(cluster: Cluster) -> list[tuple[int, int, bytes, int]]:
+    """Read in a session of a connection of its own, with which the broker forgets the state."""
+    async with await RawClient.to(cluster) as client:
+        found = read(await fetch(client, cluster, 0, {0: []}))
+        await fetch(client, cluster, -1)
+        return found
+
+
+async def _join(client: RawClient) -> None:
+    """Join the group, and wait until its partitions have a state."""
+    joining = {**_MEMBER, "member_epoch": 0, "subscribed_topic_names": ["t"]}
+    await client.ask(_HEARTBEAT, 1, joining)
+    while not await _offsets(client):
+        await asyncio.sleep(0.001)
+
+
 def test_offsets_of_an_empty_share_group_are_administered() -> None:
     async def test(cluster: Cluster, client: RawClient) -> None:
         await set_start(client, "earliest")
         await produce(client, cluster, b"a", b"b", b"c")
-        joining = {**_MEMBER, "member_epoch": 0, "subscribed_topic_names": ["t"]}
-        await client.ask(_HEARTBEAT, 1, joining)
-        read(await fetch(client, cluster, 0, {0: []}))
-        await acknowledge(client, cluster, 1, {0: [(0, 0, ACCEPT), (2, 2, ACCEPT)]})
-        assert await _offsets(client) == [(0, 1, 1)]
+        await _join(client)
+        async with await RawClient.to(cluster) as reader:
+            read(await fetch(reader, cluster, 0, {0: []}))
+            await acknowledge(reader, cluster, 1, {0: [(0, 0, ACCEPT), (2, 2, ACCEPT)]})
+            await fetch(reader, cluster, -1)
+        assert await _offsets(client) == [(0, 1, 1), (1, -1, -1)]
         one = {"partition_index": 0, "start_offset": 2}
         change = {"group_id": "g", "topics": [{"topic_name": "t", "partitions": [one]}]}
         refused = await client.ask(_ALTER_OFFSETS, 0, change)
         assert refused.error_code == ErrorCode.NON_EMPTY_GROUP
-        await fetch(client, cluster, -1)
-        await client.ask(_HEARTBEAT, 1, {**joining, "member_epoch": -1})
+        await client.ask(_HEARTBEAT, 1, {**_MEMBER, "member_epoch": -1})
         for partition, offset, code in (
-            (0, -1, ErrorCode.INVALID_REQUEST),
+            (0, -1, ErrorCode.NONE),
             (2, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ):
             wrong = {"partition_index": partition, "start_offset": offset}
@@ -315,15 +353,18 @@ def test_offsets_of_an_empty_share_group_are_administered() -> None:
             assert answer.responses[0].partitions[0].error_code == code
         altered = await client.ask(_ALTER_OFFSETS, 0, change)
         assert altered.responses[0].partitions[0].error_code == 0
-        assert await _offsets(client) == [(0, 2, 1)]
-        assert read(await fetch(client, cluster, 0, {0: []})) == [(0, 2, b"c", 1)]
-        await fetch(client, cluster, -1)
+        assert await _offsets(client) == [(0, 2, 1), (1, -1, -1)]
+        assert await _read_once(cluster) == [(0, 2, b"c", 1)]
         asked = {"group_id": "g", "topics": [{"topic_name": "t"}, {"topic_name": "none"}]}
         forgotten = await client.ask(_DELETE_OFFSETS, 0, asked)
         codes = [one.error_code for one in forgotten.responses]
         assert codes == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        again = await client.ask(_DELETE_OFFSETS, 0, asked)
+        codes = [one.error_code for one in again.responses]
+        assert codes == 2 * [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
         assert await _offsets(client, 0) == []
-        assert len(read(await fetch(client, cluster, 0, {0: []}))) == 3
+        await _join(client)
+        assert len(await _read_once(cluster)) == 3
 
     _run(test)
 
@@ -348,6 +389,7 @@ def test_settings_of_a_share_group_are_described_and_checked(tmp_path: Path) -> 
             assert sources.pop("share.auto.offset.reset") == 8, "the group's"
             assert sources.pop("share.heartbeat.interval.ms") == 4, "the brokers'"
             assert set(sources.values()) == {5}, "defaults"
+            await initialize(cluster)
             await produce(client, cluster, b"new")
             assert read(await fetch(client, cluster, 0, {0: []})) == [(0, 0, b"new", 1)]
 
@@ -357,7 +399,7 @@ def test_settings_of_a_share_group_are_described_and_checked(tmp_path: Path) -> 
 def test_acknowledgements_survive_a_restart(tmp_path: Path) -> None:
     async def first() -> None:
         async with _one_client(tmp_path) as (cluster, client):
-            await set_start(client, "earliest")
+            await begin(client, cluster)
             await produce(client, cluster, b"a", b"b", b"c")
             await fetch(client, cluster, 0, {0: []})
             await acknowledge(client, cluster, 1, {0: [(0, 1, ACCEPT)]})
@@ -408,7 +450,7 @@ def test_trace_has_share_fetches_and_locks_by_partition() -> None:
     async def main() -> None:
         trace: Any = ClusterTrace(rows)
         async with Cluster(config(), trace) as cluster, await RawClient.to(cluster) as client:
-            await set_start(client, "earliest")
+            await begin(client, cluster)
             await produce(client, cluster, b"a")
             await fetch(client, cluster, 0, {0: []})
             await fetch(client, cluster, 1, {0: [(0, 0, ACCEPT)]})
@@ -437,7 +479,7 @@ def test_acknowledgements_survive_any_death(dies: str) -> None:
             kept_in = cluster.brokers[leader].share_coordinator.coordinator_partition(key)
             coordinator = leader_of(kept_in)
             async with await RawClient.to(cluster, leader) as client:
-                await set_start(client, "earliest")
+                await begin(client, cluster)
                 await produce(client, cluster, b"a", b"b", b"c")
                 assert len(read(await fetch(client, cluster, 0, {0: []}))) == 3
                 told = await acknowledge(client, cluster, 1, {0: [(0, 0, ACCEPT)]})

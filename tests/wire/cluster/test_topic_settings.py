@@ -207,7 +207,7 @@ def test_broker_describes_settings_by_its_own_names() -> None:
     async def main() -> None:
         groups = GroupConfig(min_session_timeout_ms=250)
         config = ClusterConfig(brokers=2, min_insync_replicas=2, retention_ms=7, groups=groups)
-        async with Cluster(config) as cluster, await RawClient.to(cluster) as client:
+        async with Cluster(config) as cluster, await RawClient.to(cluster, 2) as client:
             described = await _described(client, _BROKER, "2")
             expected = {
                 "broker.id": "2",

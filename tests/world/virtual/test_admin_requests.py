@@ -24,6 +24,7 @@ _TIMEOUT = timedelta(seconds=10)
     _API_VERSIONS,
     _DELETE_TOPICS,
     _DESCRIBE_CONFIGS,
+    _ELECT_LEADERS,
     _ALTER_CONFIGS,
     _DESCRIBE_QUOTAS,
     _ALTER_QUOTAS,
@@ -33,7 +34,7 @@ _TIMEOUT = timedelta(seconds=10)
     _DESCRIBE_PARTITIONS,
     _ALTER_SHARE_OFFSETS,
     _DESCRIBE_SHARE_OFFSETS,
-) = 18, 20, 32, 44, 48, 49, 57, 60, 74, 75, 91, 90
+) = 18, 20, 32, 43, 44, 48, 49, 57, 60, 74, 75, 91, 90
 _TOPIC_TYPE, _METRICS_TYPE, _GROUP_TYPE = 2, 16, 32
 _SET, _DELETE = 0, 1
 
@@ -99,6 +100,33 @@ def test_topic_that_is_named_by_name_and_id_stays(
     (refused,) = world.run(main())
     assert (refused.name, refused.error_code) == (_TOPIC, ErrorCode.INVALID_REQUEST)
     assert _TOPIC in cluster.controller.topics
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"timeout": timedelta()}, ErrorCode.REQUEST_TIMED_OUT),
+        ({"election_type": 5}, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_refused_election_tells_each_partition(
+    world: World, client: WireClient, fields: dict[str, Any], code: ErrorCode
+) -> None:
+    async def elect(*partitions: int) -> Any:
+        topics = [{"topic": _TOPIC, "partitions": partitions}] if partitions else []
+        asked = {"election_type": 0, "timeout": _TIMEOUT, "topic_partitions": topics, **fields}
+        return await client.ask(1, _ELECT_LEADERS, asked)
+
+    async def main() -> Any:
+        return await elect(0, 7), await elect()
+
+    refused, of_none = world.run(main())
+    assert refused.error_code == code
+    (topic,) = refused.replica_election_results
+    told = [(one.partition_id, one.error_code) for one in topic.partition_result]
+    assert told == [(0, code), (7, code)]
+    assert all(one.error_message for one in topic.partition_result)
+    assert (of_none.error_code, of_none.replica_election_results) == (0, ())
 
 
 def test_metadata_by_ids_ignores_names(

@@ -110,7 +110,7 @@ def test_world_without_a_late_disk_write_is_the_same() -> None:
     assert digest(writes=True) == digest(writes=False)
 
 
-# What a step may do to the network and the loop after it ended its process.
+# The calls that a step may make to the network and the loop after it ended its process.
 
 _happened: list[str] = []
 

@@ -25,7 +25,7 @@ async def _fail_later() -> None:
     _fail()
 
 
-# What is left to the event loop.
+# The exceptions that are left to the event loop.
 
 
 async def _in_a_task() -> None:

@@ -32,7 +32,7 @@ select run_id, window_start_us, window_us, purgatory, '*' as topic, true as of_a
 from stepped_operations
 where not :by_topic
 union all
-select run_id, window_start_us, window_us, purgatory, explode(topics) as topic,
+select run_id, window_start_us, window_us, purgatory, explode_outer(topics) as topic,
     has_single as of_all, kind, outcome, wait_us, step
 from operation_topics;
 
@@ -111,7 +111,7 @@ from (
 ) as distinct_steps;
 
 create view wanted_topic_operations as
-select run_id, window_start_us, purgatory, explode(topics) as topic, kind, outcome, step, counted_us
+select run_id, window_start_us, purgatory, explode_outer(topics) as topic, kind, outcome, step, counted_us
 from operation_topics;
 
 -- A wait in such a step, and how many operations have it.

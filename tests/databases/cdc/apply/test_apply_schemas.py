@@ -239,6 +239,18 @@ def test_pending_and_repeated_records_create_no_table(target: Target) -> None:
 
 
 @both_ways
+def test_converted_rows_are_deleted_and_columns_change_in_place(target: Target, way: Way) -> None:
+    log = created()
+    log.row(0, n=1)
+    log.row(1, n=1)
+    steps = [change(do="resend-rows", resent=True), change(do="rename-column", name="n", to="m")]
+    log.schema("table-alter", *steps)
+    log.row(1, m=2)
+    way(Writer(target), reversed_partitions(log))
+    assert [(row["id"], row["m"]) for row in rows_of(target)] == [(1, 2)]
+
+
+@both_ways
 def test_recreated_table_has_its_new_columns(target: Target, way: Way) -> None:
     log = created()
     log.row(0, n=1)
@@ -325,6 +337,11 @@ NOT_APPLIED: list[tuple[str, list[dict[str, Any]], str]] = [
         "table-alter",
         [change(do="change-column", name="n", type="tinyint(4)", unknown="it can't be read back")],
         "it can't be read back",
+    ),
+    (
+        "table-alter",
+        [change(do="resend-rows", unknown="they can't be read back")],
+        "orders is converted, and they can't be read back",
     ),
     (
         "table-alter",

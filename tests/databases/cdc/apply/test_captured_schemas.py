@@ -127,6 +127,18 @@ APPLIED = [
     "CREATE TABLE {t}w (id INT PRIMARY KEY, s TEXT) CHARSET latin1; "
     "INSERT INTO {t}w VALUES (1, REPEAT('ü', 60000)); "
     "ALTER TABLE {t}w CONVERT TO CHARACTER SET utf8mb4; DELETE FROM {t}w WHERE id = 2",
+    # Converted texts of columns that then get another type or name, before the rows are read back.
+    "ALTER TABLE {t} CONVERT TO CHARACTER SET latin1; INSERT INTO {t} VALUES (9, 9, 'text', 9); "
+    "DELETE FROM {t} WHERE id = 9; UPDATE {t} SET s = '5'; ALTER TABLE {t} MODIFY s INT",
+    "ALTER TABLE {t} CHARSET latin1; INSERT INTO {t} VALUES (9, 9, 'text', 9); "
+    "ALTER TABLE {t} RENAME COLUMN s TO s2, RENAME COLUMN n TO s; "
+    "INSERT INTO {t} VALUES (8, 8, 'r', 8)",
+    "ALTER TABLE {t} CONVERT TO CHARACTER SET latin1, RENAME COLUMN s TO s2, "
+    "RENAME COLUMN n TO s; INSERT INTO {t} VALUES (8, 8, 'r', 8); ALTER TABLE {t} DROP s2",
+    "CREATE TABLE {t}k (s VARCHAR(9) PRIMARY KEY, n INT); INSERT INTO {t}k VALUES ('ж', 1), "
+    "('ü', 2); SET sql_mode=''; ALTER TABLE {t}k CONVERT TO CHARACTER SET latin1; "
+    "ALTER TABLE {t}k MODIFY n VARCHAR(9); INSERT INTO {t}k VALUES ('x', 'y')",
+    "ALTER TABLE {t} CONVERT TO CHARACTER SET binary; INSERT INTO {t} VALUES (8, 8, x'00ff', 8)",
     # Conditions that do not hold.
     "ALTER TABLE {t} ADD COLUMN IF NOT EXISTS D DECIMAL(4,0) DEFAULT 3, DROP d",
     "ALTER TABLE {t} ADD IF NOT EXISTS N TEXT, MODIFY IF EXISTS nothing INT, "

@@ -469,7 +469,7 @@ def run_programs(
         some = tasks[first : first + PROGRAMS_AT_ONCE]
         found = _run_some(servers, some, live=live)
         if found is None:
-            # One of them ends the capture. Which? Alone, each is captured once, at its end.
+            # One of them ends the capture: alone, each is captured once, at its end.
             found = [one for task in some for one in _run_some(servers, [task], live=False) or ()]
         results += found
     return results

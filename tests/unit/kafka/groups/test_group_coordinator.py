@@ -197,9 +197,27 @@ def test_pending_member_can_leave(world: GroupWorld) -> None:
     assert joining.code == 0
 
 
-def test_group_whose_only_pending_member_leaves_is_dropped(world: GroupWorld) -> None:
+def test_stable_group_rebalances_when_a_pending_member_leaves(world: GroupWorld) -> None:
+    one, two = world.clients(2)
+    world.stable(one)
+    two.get_id()
+    assert two.leave() == 0
+    assert one.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS, "as in Kafka"
+    assert one.join().code == 0
+    assert one.generation == 2
+
+
+def test_member_keeps_the_client_id_with_which_it_came(world: GroupWorld) -> None:
+    one = world.client()
+    world.stable(one)
+    again = world.group.members[one.member_id].join_request._replace(client_id="other")
+    world.coordinator.join("g", one.member_id, again, False, lambda _: None)
+    assert world.group.members[one.member_id].join_request.client_id != "other"
+
+
+def test_group_whose_only_pending_member_leaves_is_empty(world: GroupWorld) -> None:
     one = world.client()
     one.get_id()
     assert one.leave() == 0
-    assert world.coordinator.groups == {}
+    assert world.group.state is GroupState.EMPTY, "as in Kafka, it is there"
     assert world.coordinator.heartbeats.num_delayed == 0

@@ -12,7 +12,7 @@ from tests.unit.kafka.conftest import Broker
 from tests.unit.kafka.groups.mixed_world import REBALANCE_MS, SESSION_MS, MixedWorld
 
 NONE, REBALANCE = ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS
-EPOCH_KINDS = set(RecordKind) - {RecordKind.CLASSIC}
+EPOCH_KINDS = set(RecordKind) - {RecordKind.CLASSIC, RecordKind.SHARE_STATE}
 
 
 @pytest.fixture

@@ -153,6 +153,13 @@ def test_positions_count_bytes_across_segments() -> None:
     assert log.size_bytes == 320
 
 
+def test_offset_behind_another_ends_with_its_segment() -> None:
+    log = log_of(100, 100, 100, 100, 100, config=LogConfig(segment_bytes=300))
+
+    assert [log.offset_behind(0, size) for size in (0, 1, 100, 101, 999)] == [0, 1, 1, 2, 3]
+    assert [log.offset_behind(offset, 100) for offset in (2, 3, 5)] == [3, 4, 5]
+
+
 # ---- the high watermark
 
 

@@ -69,6 +69,13 @@ def _begun(sessions: FetchSessions, *keys: SessionKey, now_ms: int = 0) -> int:
     return session_id
 
 
+def test_session_without_partitions_is_kept_and_takes_some() -> None:
+    sessions = _sessions()
+    session_id = _begun(sessions)
+    assert session_id == 1
+    assert set(_begin(sessions, session_id, 1, [_A]).fetches) == {_A}
+
+
 def test_incremental_response_has_only_partitions_with_news() -> None:
     sessions = _sessions()
     session_id = _begun(sessions, _A, _B)

@@ -194,6 +194,18 @@ def test_only_read_committed_responses_list_aborted_transactions(leader: Broker)
     assert leader.fetch(0).of().aborted_transactions == ()
 
 
+def test_aborted_transaction_behind_an_open_one_is_listed(leader: Broker) -> None:
+    leader.produce(acks=1)
+    leader.produce(transactional(0, producer_id=7), acks=1)
+    leader.produce(transactional(0, producer_id=8), acks=1)
+    end(leader, TransactionResult.ABORT, producer_id=8)
+    replicate(leader)
+
+    answer = leader.fetch(0, isolation=COMMITTED).of()
+    assert (offsets(answer), answer.last_stable_offset) == ([0], 1)
+    assert [one.first_offset for one in answer.aborted_transactions] == [2], "as in Kafka"
+
+
 def test_earliest_open_transaction_bounds_the_last_stable_offset(leader: Broker) -> None:
     leader.produce(transactional(0, producer_id=7), acks=1)
     leader.produce(transactional(0, producer_id=8), acks=1)

@@ -15,50 +15,42 @@ from purgatory.kafka.settings.group_settings import (
     GroupConfig,
     default_group_settings,
 )
-from purgatory.kafka.settings.topic_settings import BROKER_SETTINGS, TOPIC_SETTINGS, Setting
+from purgatory.kafka.settings.setting import Setting
+from purgatory.kafka.settings.topic_settings import BROKER_SETTINGS, TOPIC_SETTINGS
+from purgatory.kafka.settings.unused_settings import UNUSED_OF_LISTENERS, UNUSED_STATIC
 
-_KINDS = {1: "boolean", 2: "string", 3: "int", 5: "long", 6: "double", 7: "list"}
+_KINDS = dict(
+    enumerate(
+        ["boolean", "string", "int", "short", "long", "double", "list", "class", "password"],
+        start=1,
+    )
+)
 
-_NO_FILES = "a log has no such file, index or delay, so that it would count nowhere"
-_AT_ONCE = "assignments are computed at once"
 _HOURS = "brokers have it in hours, too, and none in milliseconds"
 _AS_GROUPS = "the bounds are those of the brokers, which another test compares"
 
+_STATIC = {**UNUSED_STATIC, **UNUSED_OF_LISTENERS, **STATIC_SETTINGS}
+
 MEANT: Mapping[tuple[str, str], str] = {
-    **{
-        ("topic", name): _NO_FILES
-        for name in (
-            "file.delete.delay.ms",
-            "index.interval.bytes",
-            "segment.index.bytes",
-            "segment.jitter.ms",
-        )
-    },
     ("topic", "internal.segment.bytes"): "a segment holds a header at least",
-    ("group", "consumer.assignment.interval.ms"): _AT_ONCE,
-    ("group", "share.assignment.interval.ms"): _AT_ONCE,
     **{
-        ("group", f"streams.{name}"): "streams groups are not served"
+        ("group", name): _AS_GROUPS
         for name in (
-            "assignment.interval.ms",
-            "heartbeat.interval.ms",
-            "initial.rebalance.delay.ms",
-            "num.standby.replicas",
-            "session.timeout.ms",
-        )
-    },
-    **{
-        ("group", f"share.{name}"): _AS_GROUPS
-        for name in (
-            "delivery.count.limit",
-            "partition.max.record.locks",
-            "record.lock.duration.ms",
+            "consumer.assignment.interval.ms",
+            "share.assignment.interval.ms",
+            "share.delivery.count.limit",
+            "share.partition.max.record.locks",
+            "share.record.lock.duration.ms",
+            "streams.assignment.interval.ms",
+            "streams.heartbeat.interval.ms",
+            "streams.num.standby.replicas",
+            "streams.session.timeout.ms",
         )
     },
     ("client-metrics", "interval.ms"): "Kafka checks its bounds apart from its table",
     **{
         ("broker", f"log.{name}"): _HOURS
-        for name in ("flush.interval.ms", "retention.ms", "roll.ms")
+        for name in ("flush.interval.ms", "retention.ms", "roll.jitter.ms", "roll.ms")
     },
     **{
         ("broker", f"{role}.replication.throttled.rate"): "Kafka has it in no table"
@@ -105,7 +97,8 @@ def _differences(resource: str, ours: Mapping[str, Setting]) -> set[tuple[str, s
     found = {(resource, name) for name in table.keys() - ours.keys() if resource != "broker"}
     for name, setting in ours.items():
         known = table.get(name)
-        default = "null" if setting.default in (None, "") and setting.kind == 3 else setting.default
+        is_null = setting.default is None or (setting.default == "" and setting.kind == 3)
+        default = "null" if is_null else setting.default
         if (
             known is None
             or (known.kind, known.default) != (_KINDS[setting.kind], default)
@@ -130,7 +123,7 @@ def test_settings_are_those_of_kafka_but_for_what_is_meant() -> None:
         _differences("topic", TOPIC_SETTINGS)
         | _differences("group", of_groups)
         | _differences("client-metrics", CLIENT_METRICS_SETTINGS)
-        | _differences("broker", {**STATIC_SETTINGS, **of_brokers})
+        | _differences("broker", {**_STATIC, **of_brokers})
     )
     assert found == MEANT.keys(), "each difference is meant, and each meant one is there"
 
@@ -148,4 +141,6 @@ def test_brokers_settings_change_where_those_of_kafka_do() -> None:
         name: table["broker", name].changed for name in BROKER_KEYS if ("broker", name) in table
     }
     assert set(changed.values()) == {"dynamic"}, changed
-    assert {table["broker", name].changed for name in STATIC_SETTINGS} == {"static"}
+    static = {**UNUSED_STATIC, **STATIC_SETTINGS}
+    assert {table["broker", name].changed for name in static} == {"static"}
+    assert {table["broker", name].changed for name in UNUSED_OF_LISTENERS} == {"dynamic"}

@@ -50,6 +50,13 @@ class Keeping:
         self.coordinator.update_role(PLACE, False)
         self.broker.manager.become_follower(PLACE, 1, epoch, (0, 1))
 
+    def initialize(
+        self, key: ShareKey = KEY, state_epoch: int = 0, start: int = -1
+    ) -> list[ErrorCode]:
+        codes: list[ErrorCode] = []
+        self.coordinator.initialize(key, state_epoch, start, codes.append)
+        return codes
+
     def read(
         self, leader_epoch: int = 1, key: ShareKey = KEY
     ) -> list[tuple[ErrorCode, ShareState]]:
@@ -78,6 +85,8 @@ def keeping(make_broker: Callable[..., Broker]) -> Keeping:
 
 
 def test_written_state_is_read_back(keeping: Keeping) -> None:
+    assert keeping.read() == [(ErrorCode.INVALID_REQUEST, ShareState())], "no group has begun"
+    assert keeping.initialize() == [NONE]
     assert keeping.read() == [(NONE, ShareState(0, 1))]
     assert keeping.write(5) == [NONE]
     [(code, state)] = keeping.read(2)
@@ -88,18 +97,19 @@ def test_written_state_is_read_back(keeping: Keeping) -> None:
 
 
 def test_former_leaders_and_outdated_starts_are_fenced(keeping: Keeping) -> None:
-    assert keeping.write(0) == [ErrorCode.FENCED_STATE_EPOCH], "nobody has read it"
+    assert keeping.write(0) == [ErrorCode.INVALID_REQUEST], "nobody has read it"
+    keeping.initialize()
     keeping.read(2)
     assert keeping.write(1, leader_epoch=1) == [ErrorCode.FENCED_LEADER_EPOCH]
     assert keeping.read(1)[0][0] is ErrorCode.FENCED_LEADER_EPOCH
     codes: list[ErrorCode] = []
-    keeping.coordinator.set_start(KEY, 9, codes.append)
-    assert codes == [NONE]
+    assert keeping.initialize(state_epoch=1, start=9) == [NONE]
+    assert keeping.initialize(state_epoch=0) == [ErrorCode.FENCED_STATE_EPOCH]
     assert keeping.write(1, leader_epoch=2) == [ErrorCode.FENCED_STATE_EPOCH]
     assert keeping.read(2) == [(NONE, ShareState(1, 2, 9))]
     assert keeping.write(10, 2, state_epoch=1) == [NONE]
     keeping.coordinator.delete(KEY, codes.append)
-    assert keeping.write(11, 2, state_epoch=1) == [ErrorCode.FENCED_STATE_EPOCH]
+    assert keeping.write(11, 2, state_epoch=1) == [ErrorCode.INVALID_REQUEST]
     assert keeping.coordinator.group_state("g", 0) == {}
 
 
@@ -108,10 +118,11 @@ def test_requests_complete_in_order_once_replicated(
 ) -> None:
     keeping = Keeping(make_broker(0, min_insync_replicas=2))
     keeping.lead(1, 0, 1)
+    keeping.initialize()
     read, written = keeping.read(), keeping.write(4)
     later, fenced = keeping.read(3), keeping.write(5, leader_epoch=1)
     assert (read, written, later, fenced) == ([], [], [], [])
-    for _ in range(3):
+    for _ in range(4):
         keeping.replicate()
     assert [code for code, _ in read] == written == [NONE]
     assert [state.start_offset for _, state in later] == [4]
@@ -123,6 +134,8 @@ def test_next_coordinator_returns_state_once_replicated(
 ) -> None:
     keeping = Keeping(make_broker(0, min_insync_replicas=2))
     keeping.lead(1, 0, 1)
+    keeping.initialize()
+    keeping.replicate()
     read = keeping.read()
     keeping.replicate()
     written = keeping.write(4)
@@ -142,8 +155,8 @@ def test_next_coordinator_returns_state_once_replicated(
 
 def test_share_partitions_of_deleted_topics_are_deleted(keeping: Keeping) -> None:
     other = ShareKey("g", UUID(int=8), 3)
-    keeping.read()
-    keeping.read(key=other)
+    for key in (KEY, other):
+        keeping.initialize(key)
     keeping.coordinator.delete_orphans(lambda topic_id: topic_id == other.topic_id)
     assert list(keeping.coordinator.group_state("g", 0) or ()) == [other]
     keeping.follow(2)
@@ -155,6 +168,7 @@ def test_stale_records_are_compacted_away(
     keeping: Keeping, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("purgatory.kafka.coordinator_log._MIN_STALE_RECORDS", 20)
+    keeping.initialize()
     keeping.read()
     for start in range(60):
         assert keeping.write(start) == [NONE]

@@ -15,7 +15,10 @@ from purgatory.kafka.share_groups.in_flight_records import InFlightRecords
 from purgatory.kafka.share_groups.share_state import Acknowledgement, ShareState
 
 MEMBERS = ("a", "b", "c")
-MOST_DELIVERIES, MOST_RECORDS = 3, 12
+MOST_DELIVERIES, MOST_RECORDS = 5, 12
+THROTTLED = 3
+"""The deliveries from which on fewer records are delivered at once."""
+
 FREE, HELD, DONE, GONE = "available", "acquired", "acknowledged", "archived"
 NAMES = {0: FREE, 1: HELD, 2: DONE, 4: GONE}
 ENDS = {0: GONE, 1: DONE, 2: FREE, 3: GONE}
@@ -34,10 +37,11 @@ class Record:
     lock: int = 0
     ends: str | None = None
     write: int = 0
+    batch: tuple[int, int] | None = None
+    is_apart: bool = False
 
-    def complete_move(self, back: int = 0) -> None:
+    def complete_move(self) -> None:
         """No member holds the lock any more."""
-        self.count -= back
         self.state = GONE if self.count >= MOST_DELIVERIES else FREE
         self.owner, self.lock = None, 0
 
@@ -65,6 +69,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
             self.reach(batch.last)
             for at in range(batch.first, batch.last + 1):
                 self.records[at] = Record(NAMES[batch.state], batch.deliveries)
+                self.records[at].batch = batch.first, batch.last
         self.move_start()
         for at in self.told_done:
             assert at < self.start or self.records[at].state == DONE, "acknowledged, and forgotten"
@@ -88,8 +93,11 @@ class SharePartitionMachine(RuleBasedStateMachine):
         back=st.integers(0, 4),
         most=st.integers(1, 8),
         exactly=st.booleans(),
+        size=st.integers(1, 8),
     )
-    def acquire(self, member: str, lengths: list[int], back: int, most: int, exactly: bool) -> None:
+    def acquire(
+        self, member: str, lengths: list[int], back: int, most: int, exactly: bool, size: int
+    ) -> None:
         begin = self.tested.next_offset()
         if begin is None:
             assert all(one.state != FREE for _, one in self.entries())
@@ -100,20 +108,8 @@ class SharePartitionMachine(RuleBasedStateMachine):
             fetched.append((at, at + length - 1))
             at += length
         self.locks += 1
-        expected, left = [], most
-        for first, last in fetched:
-            if left <= 0:
-                break
-            room = max(0, MOST_RECORDS - (self.end - self.start))
-            self.reach(last if room and not exactly else min(last, self.end + room - 1))
-            for offset in range(max(first, self.start), min(last + 1, self.end)):
-                one = self.records[offset]
-                if one.state == FREE and (left > 0 or not exactly):
-                    one.state, one.owner, one.lock = HELD, member, self.locks
-                    one.count += 1
-                    left -= 1
-                    expected.append((offset, one.count))
-        acquired = self.tested.acquire(member, self.locks, fetched, most, exactly)
+        expected = self.expected(member, fetched, begin, most, exactly, size)
+        acquired = self.tested.acquire(member, self.locks, fetched, most, exactly, size)
         given = [
             (offset, one.delivery_count)
             for one in acquired
@@ -123,6 +119,98 @@ class SharePartitionMachine(RuleBasedStateMachine):
         assert not exactly or len(given) <= most
         for offset, _ in given:
             assert offset not in self.told_done, "acknowledged, and delivered again"
+
+    def expected(
+        self,
+        member: str,
+        fetched: list[tuple[int, int]],
+        begin: int,
+        most: int,
+        exactly: bool,
+        size: int,
+    ) -> list[tuple[int, int]]:
+        """Deliver records, offset by offset, and return the offsets with their counts."""
+        first, last = max(fetched[0][0], self.start), fetched[-1][1]
+        left = min(most, MOST_RECORDS - (self.end - self.start))
+        if last < self.start:
+            return []
+        if left <= 0:
+            left, last = min(most, self.end - begin), min(last, self.end - 1)
+        found: list[tuple[int, int]] = []
+
+        def give(at: int) -> None:
+            one = self.records[at]
+            one.state, one.owner, one.lock, one.count = HELD, member, self.locks, one.count + 1
+            found.append((at, one.count))
+
+        def give_new(first: int, last: int) -> None:
+            least = first + left - len(found) - 1
+            end = next((end for at, end in fetched if at <= least <= end), least)
+            last = min(last, end)
+            cuts = [] if exactly or last - first < size else [at for at, _ in fetched]
+            self.reach(last)
+            while first <= last:
+                end = next((cut for cut in cuts if size <= cut - first <= last - first), last + 1)
+                taken = min(end, first + left - len(found)) if exactly else end
+                for at in range(first, end):
+                    self.records[at].batch, self.records[at].is_apart = (
+                        (first, end - 1),
+                        taken < end,
+                    )
+                for at in range(first, taken):
+                    give(at)
+                first = end
+
+        at = first
+        while at < self.end and at <= last and len(found) < left:
+            batch = self.records[at].batch
+            if batch is None:
+                end = at
+                while end < self.end and end <= last and self.same(at, end):
+                    end += 1
+                if self.records[at].state == FREE:
+                    give_new(at, end - 1)
+                at = end
+                continue
+            whole = range(max(batch[0], self.start), batch[1] + 1)
+            free = [one for one in whole if self.records[one].state == FREE and at <= one <= last]
+            at = batch[1] + 1
+            if not free:
+                continue
+            is_late = max(self.records[one].count for one in free) >= THROTTLED
+            if is_late and found:
+                return found
+            is_whole = batch[0] >= fetched[0][0] and batch[1] <= last
+            is_apart = self.records[whole[0]].is_apart
+            too_long = exactly and batch[1] - batch[0] >= left - len(found)
+            if not is_whole or is_apart or too_long or is_late:
+                for one in whole:
+                    self.records[one].is_apart = True
+                before, budget = len(found), 0
+                for one in free:
+                    count = self.records[one].count
+                    if count == MOST_DELIVERIES - 1 and len(found) > before:
+                        break
+                    if count >= THROTTLED and not budget:
+                        budget = max(1, (batch[1] - batch[0] + 1) >> (count - THROTTLED + 1))
+                    give(one)
+                    is_full = exactly and len(found) == left
+                    if is_full or count + 1 == MOST_DELIVERIES or len(found) - before == budget:
+                        break
+                if is_late:
+                    return found
+            else:
+                for one in free:
+                    give(one)
+        if len(found) < left and last >= self.end:
+            give_new(max(first, self.end), last)
+        return found
+
+    def same(self, one: int, other: int) -> bool:
+        return (self.records[one].batch, self.records[one].state) == (
+            self.records[other].batch,
+            self.records[other].state,
+        )
 
     @rule(
         member=members,
@@ -146,10 +234,16 @@ class SharePartitionMachine(RuleBasedStateMachine):
         said = [Acknowledgement(begin, last, types)]
         self.locks += 1
         if not may:
-            with pytest.raises(KafkaError, match="INVALID_RECORD_STATE"):
+            is_ahead = self.start < self.end <= last
+            error = "INVALID_REQUEST" if is_ahead else "INVALID_RECORD_STATE"
+            with pytest.raises(KafkaError, match=error):
                 self.tested.acknowledge(member, said, self.locks)
             return
         must_persist = self.tested.acknowledge(member, said, self.locks)
+        for at in concerned:
+            batch = self.records[at].batch
+            if batch and (len(types) > 1 or batch[0] < begin or batch[1] > last):
+                self.split_up(batch)
         for at in concerned:
             one = self.records[at]
             if of[at] == RENEW:
@@ -198,18 +292,23 @@ class SharePartitionMachine(RuleBasedStateMachine):
         lock = held[which % len(held)] if held else self.locks + 1
         concerned = [one for _, one in self.entries() if one.lock == lock]
         assert self.tested.expire(lock) == bool(concerned)
-        self.take_back(concerned, 0)
+        self.take_back(concerned)
 
-    @rule(member=members, delivered=st.booleans())
-    def release(self, member: str, delivered: bool) -> None:
-        concerned = [one for _, one in self.entries() if one.owner == member and one.lock]
-        assert self.tested.release(member, delivered) == bool(concerned)
-        self.take_back(concerned, 0 if delivered else 1)
+    @rule(member=members)
+    def release(self, member: str) -> None:
+        concerned = [
+            one
+            for _, one in self.entries()
+            if one.state == HELD and one.owner == member and one.lock and one.ends is None
+        ]
+        assert self.tested.release(member) == bool(concerned)
+        for one in concerned:
+            one.ends, one.write = FREE, self.next_write
 
-    def take_back(self, concerned: list[Record], back: int) -> None:
+    def take_back(self, concerned: list[Record]) -> None:
         for one in concerned:
             if one.ends is None:
-                one.complete_move(back)
+                one.complete_move()
             else:
                 one.lock = 0
         self.move_start()
@@ -229,20 +328,30 @@ class SharePartitionMachine(RuleBasedStateMachine):
         self.tested.archive(first, first + length - 1)
         self.reach(first + length - 1)
         for at in range(first, first + length):
+            batch = self.records[at].batch
+            if batch:
+                self.split_up(batch)
             if self.records[at].state == FREE:
                 self.records[at].state = GONE
         self.move_start()
+
+    def split_up(self, batch: tuple[int, int]) -> None:
+        for at in range(max(batch[0], self.start), batch[1] + 1):
+            self.records[at].is_apart = True
 
     @invariant()
     def records_match_the_model(self) -> None:
         self.tested._check()
         assert (self.tested.start_offset, self.tested.end_offset) == (self.start, self.end)
         found = [
-            (at, NAMES[run.state], run.deliveries, run.lock)
+            (at, NAMES[run.state], run.deliveries, run.lock, run.batch, run.is_apart)
             for run in self.tested.runs
             for at in range(run.first, run.last + 1)
         ]
-        assert found == [(at, one.state, one.count, one.lock) for at, one in self.entries()]
+        assert found == [
+            (at, one.state, one.count, one.lock, one.batch, one.is_apart)
+            for at, one in self.entries()
+        ]
         assert all(one.count <= MOST_DELIVERIES for _, one in self.entries())
         assert self.tested.locks() == {one.lock for _, one in self.entries() if one.lock}
 
