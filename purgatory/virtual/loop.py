@@ -723,13 +723,22 @@ class VirtualLoop(ConnectingLoop):
         self._wheel.close()
         self._due.clear()
 
+    def end_run(self) -> None:
+        """Undo what an interrupt in the first or last lines of asyncio's run has left. Idempotent.
+
+        From Python 3.12 on, asyncio begins its run before the block that ends it.
+        """
+        self._stopping = False
+        self._set_coroutine_origin_tracking(False)
+        if getattr(sys.get_asyncgen_hooks().firstiter, "__self__", None) is self:
+            sys.set_asyncgen_hooks(*self._asyncgen_hooks)
+        self._thread_id = None
+        if events._get_running_loop() is self:
+            events._set_running_loop(None)
+
     def leave(self) -> None:
         """Close the loop, whatever state an interrupt has left it in. Idempotent."""
-        if self.is_running():
-            self._thread_id = None
-            events._set_running_loop(None)
-            sys.set_asyncgen_hooks(*self._asyncgen_hooks)
-            self._set_coroutine_origin_tracking(False)
+        self.end_run()
         self.close()
 
 

@@ -262,6 +262,7 @@ class World:
     def _stop_all(self) -> None:
         """Stop the clusters, and cancel all tasks."""
         loop = self.loop
+        loop.end_run()
         loop.unhandled.is_over = True
         loop.monitors.clear()
         loop.deadline_us = None
@@ -326,6 +327,7 @@ class World:
         try:
             result = loop.run_until_complete(application)
         except BaseException as error:
+            loop.end_run()  # an interrupt may have kept asyncio from it
             loop.unhandled.add_notes(error, self._tasks())
             raise
         finally:

@@ -142,6 +142,40 @@ def test_ctrl_c_interrupts_the_running_application() -> None:
     assert _state() == before
 
 
+class _InterruptingRuns(_Interrupting):
+    """Interrupts at the n-th line that asyncio runs to begin or end a run."""
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
+        code = frame.f_code
+        if not code.co_filename.endswith("base_events.py") or "run_forever" not in code.co_name:
+            return None
+        if event in ("line", "return"):
+            self.lines += 1
+            if self.lines == self._at:
+                self.where = f"{code.co_name}:{frame.f_lineno}:{event}"
+                raise KeyboardInterrupt
+        return self
+
+
+def test_interrupt_as_a_run_begins_or_ends_is_raised() -> None:
+    before = _state()
+    for at in range(1, 200):
+        interrupting = _InterruptingRuns(at)
+        try:
+            with World() as world:
+                sys.settrace(interrupting)
+                try:
+                    world.run(_application())
+                finally:
+                    sys.settrace(None)
+        except KeyboardInterrupt:
+            pass
+        assert _state() == before, interrupting.where
+        if not interrupting.where:
+            break
+    assert at > 10
+
+
 def test_another_signal_handler_is_called_and_restored() -> None:
     called: list[int] = []
 
