@@ -29,7 +29,9 @@ HELPERS = {
     "world_programs",
     "world_kafka_programs",
     "rivals",
+    "core_instructions",
     "cost_plot",
+    "kafka_classes",
     "long_poll_server",
     "run",
 }
