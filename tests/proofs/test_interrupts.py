@@ -43,6 +43,7 @@ def scenario_of(row: str, may_be_mistaken: bool) -> Callable[[], Scenario]:
 
     def scenario() -> Scenario:
         scene = Scene(STATES[state], (call,))
+        scene.world.may_be_mistaken = may_be_mistaken
         place = yield lambda: scene.act(call)
         scene.interrupts = int(place is not None)
         scene.may_be_mistaken = may_be_mistaken and place is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,7 @@ def test_a_jump_back_lies_inside_the_try_of_its_loop(folder: str) -> None:
     assert not found
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 15), reason="its compiler leaves no such jump out")
 def test_a_jump_outside_of_its_try_is_found() -> None:
     held = """
 def of_a_condition():
