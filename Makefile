@@ -135,7 +135,7 @@ soak: $(READY) ## everything at once for 15 minutes, then check all counts (make
 	$(BIN)/python -m tests.soak.soak --seconds $(SECONDS)
 
 chaos: $(READY) ## random faults for hours of a simulated cluster, audited (make chaos SEED=7 HOURS=10)
-	$(BIN)/python -m tests.chaos.chaos --seed $(SEED) $(if $(HOURS),--hours $(HOURS),--seconds 120)
+	$(BIN)/python -m tests.chaos.chaos --seed $(SEED) $(if $(HOURS),--hours $(HOURS),--seconds $(CHAOS_SECONDS))
 
 chaos-wire: $(READY) ## real clients of a cluster in virtual time, among random faults (make chaos-wire SEED=7 HOURS=10)
 	PYTHONHASHSEED=1 $(BIN)/python -m tests.chaos.chaos_wire --seed $(SEED) $(if $(HOURS),--hours $(HOURS),--seconds $(CHAOS_SECONDS)) $(if $(DISK),$(if $(filter 0,$(DISK)),--no-disk,--disk)) $(if $(JOBS),--jobs $(JOBS)) $(if $(WITHOUT),--without $(WITHOUT))

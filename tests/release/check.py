@@ -26,7 +26,7 @@ from pathlib import Path
 from tests.release.extras_alone import ALL, Alone
 from tests.unit.documents.documents import README, ROOT, python_of
 
-_VERSIONS = ("3.11", "3.12", "3.13", "3.14", "3.15")
+_VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 _QUICK_S = 10
 """A missing extra is reported before anything slow: within this time, with Python's start."""
 

@@ -106,16 +106,22 @@ async def change_topic(name: str, admin: WireClient) -> None:
             wanted = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             await _until_done(admin, DELETE_TOPICS, gone, "responses", wanted)
             await create_topics(admin, {TOPIC: PARTITIONS})
+            # A client's metadata request in between has created it, with one partition.
+            await _add_partitions(admin, PARTITIONS)
         case "partitions-added":
-            more = {"name": TOPIC, "count": MORE_PARTITIONS, "assignments": None}
-            wanted = (ErrorCode.NONE, ErrorCode.INVALID_PARTITIONS)
-            await _until_done(
-                admin, CREATE_PARTITIONS, {"topics": [more], "timeout": _TIMEOUT}, "results", wanted
-            )
+            await _add_partitions(admin, MORE_PARTITIONS)
         case "config-changed":
             await alter_configs(admin, _TOPIC_RESOURCE, TOPIC, CHANGED_CONFIG)
         case "compacted":
             await alter_configs(admin, _TOPIC_RESOURCE, TOPIC, COMPACTED_CONFIG)
+
+
+async def _add_partitions(admin: WireClient, count: int) -> None:
+    more = {"name": TOPIC, "count": count, "assignments": None}
+    wanted = (ErrorCode.NONE, ErrorCode.INVALID_PARTITIONS)
+    await _until_done(
+        admin, CREATE_PARTITIONS, {"topics": [more], "timeout": _TIMEOUT}, "results", wanted
+    )
 
 
 async def set_share_start(admin: WireClient) -> None:

@@ -182,7 +182,7 @@ async def _unread(admin: WireClient, row: Row) -> Description:
     """The partitions whose ends the group has not reached, of which there are none."""
     ends = await _offsets(admin, (await admin.refresh([TOPIC]))[TOPIC], _LATEST)
     if row["group"] == "share":
-        # A start offset lags by a write, as in Kafka; the lag counts what is acknowledged behind it.
+        # A start offset lags by a write, as in Kafka; the lag counts what was acknowledged too.
         reached = {
             number: ends[number] - one.lag for number, one in (await _share_states(admin)).items()
         }
