@@ -7,6 +7,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +79,8 @@ BOMBS: dict[str, tuple[int, Callable[[int], bytes]]] = {
     "gzip-members": (1, lambda size: _gzip_bomb(16 * MIB) * (size // (16 * MIB))),
     "snappy": (2, _snappy_that_says_so),
     "snappy-xerial": (2, _xerial),
-    "lz4": (3, _one_frame(cramjam.lz4.Compressor)),
-    "lz4-frames": (3, _frames(cramjam.lz4.compress)),
+    "lz4": (3, _one_frame(lambda: cramjam.lz4.Compressor(block_linked=False))),
+    "lz4-frames": (3, _frames(partial(compressed, 3))),
     "zstd": (4, _one_frame(cramjam.zstd.Compressor)),
     "zstd-frames": (4, _frames(cramjam.zstd.compress)),
 }
