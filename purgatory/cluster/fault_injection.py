@@ -33,6 +33,7 @@ from purgatory.cluster.faulty_responses import (
     faulty_response,
     send_faulty,
     supported_choices,
+    tells_of_loading,
 )
 from purgatory.cluster.protocol.connection import Response, ResponseConnection, await_response
 from purgatory.cluster.protocol.error_responses import error_places
@@ -137,10 +138,13 @@ def check_message_fault(fault: MessageFault, apis: Mapping[int, ServedApi]) -> N
     key = keys[fault.api]
     api = apis[key]
     if isinstance(fault, ReturnError):
-        if fault.only_coordinators and api.redirect != ErrorCode.NOT_COORDINATOR:
-            raise ClusterError(
-                f"api={fault.api!r}: {name} isn't sent to coordinators; Heartbeat is"
+        if fault.only_coordinators and not tells_of_loading(key, api):
+            why = (
+                "gets no error of a coordinator that loads, as in Kafka"
+                if api.redirect == ErrorCode.NOT_COORDINATOR
+                else "isn't sent to coordinators"
             )
+            raise ClusterError(f"api={fault.api!r}: {name} {why}; JoinGroup gets one")
         choices = sorted(supported_choices(key, api))
         for choice, value in fault.chosen.items():
             if choice not in choices:

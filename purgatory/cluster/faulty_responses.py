@@ -248,6 +248,18 @@ class InjectedError(NamedTuple):
         return f"{WireError(self.fault.error_code).name.upper()} is injected by a fault"
 
 
+_HEARTBEAT = 12
+
+
+def tells_of_loading(api_key: int, api: ServedApi) -> bool:
+    """Whether coordinators respond to the API with an error while they load.
+
+    They do to all that is sent to them but heartbeats of classic groups: as in Kafka, those get
+    none.
+    """
+    return api.redirect == ErrorCode.NOT_COORDINATOR and api_key != _HEARTBEAT
+
+
 def inject_error(
     request: Request,
     api: ServedApi,
@@ -267,7 +279,7 @@ def inject_error(
     """
     body = request.body
     if fault.only_coordinators and (
-        api.redirect != ErrorCode.NOT_COORDINATOR or getattr(body, "transactional_id", "") is None
+        not tells_of_loading(request.api_key, api) or getattr(body, "transactional_id", "") is None
     ):
         return None
     places = error_places(request.api_key, request.api_version, api.errors)

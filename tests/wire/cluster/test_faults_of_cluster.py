@@ -381,6 +381,7 @@ def test_stopped_cluster_drops_its_faults() -> None:
             "ApiVersions names no group id; leave it out",
         ),
         ("load_coordinator", {"api": "Produce"}, "Produce isn't sent to coordinators"),
+        ("load_coordinator", {"api": "Heartbeat"}, "Heartbeat gets no error of a coordinator"),
         ("throttle", {"api": "SaslHandshake", "throttle_ms": 5}, "have no throttle time"),
         ("throttle", {"throttle_ms": 1.5}, "a whole number of milliseconds from 1 to"),
         ("truncate_responses", {"keep_bytes": -1}, "a whole number from 0 on"),
