@@ -15,8 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.benchmarks.measurement import Size, say
-from tests.recorded.real_kafka import RealKafkaError, fetch_jars
-from tests.recorded.recordings import NEWEST
 
 _SOURCE = Path(__file__).parents[1] / "recorded" / "java" / "KafkaCosts.java"
 _WARM_UP = 4
@@ -59,7 +57,7 @@ def kafka_classes(size: Size) -> Iterator[KafkaClasses | None]:
     """Run Kafka's classes; None where they can't be."""
     try:
         command = _command(size)
-    except (RealKafkaError, OSError, subprocess.CalledProcessError) as error:
+    except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
         say(f"Kafka's own classes: no figures, {error}")
         yield None
         return
@@ -79,10 +77,17 @@ def kafka_classes(size: Size) -> Iterator[KafkaClasses | None]:
 
 def _command(size: Size) -> list[str]:
     if size is Size.SMALL:
-        raise RealKafkaError("which a run in small leaves out")
+        raise RuntimeError("which a run in small leaves out")
     if shutil.which("javac") is None:
-        raise RealKafkaError("there is no javac of Java 17")
-    jars = fetch_jars(NEWEST)
+        raise RuntimeError("there is no javac of Java 17")
+    # Here, since they bring much with them, which no other benchmark is to carry.
+    from tests.recorded.real_kafka import RealKafkaError, fetch_jars
+    from tests.recorded.recordings import NEWEST
+
+    try:
+        jars = fetch_jars(NEWEST)
+    except RealKafkaError as error:
+        raise RuntimeError(str(error)) from None
     compiled = jars / "costs"
     subprocess.run(
         ["javac", "-cp", f"{jars}/*", "-d", str(compiled), str(_SOURCE)],
