@@ -95,6 +95,7 @@ class Rules:
             may_be_long = (
                 _level(item.nodeid) in LONG_LEVELS
                 or item.get_closest_marker("slow")
+                or item.get_closest_marker("exhaustive")
                 or "PYTHONMALLOC" in os.environ
             )
             if took_s > QUICK_S * TOLERANCE and not may_be_long:
