@@ -118,5 +118,9 @@ def test_members_notice_no_death_of_their_coordinator(
             sent = producer.end()
         group.wait_for(lambda: sent <= group.read, f"all {len(sent)} records are read")
         assert [(member.owned, member.assignments) for member in members] == owned
-        reads = [entry for member in members for entry in member.reads if entry is not None]
-        assert len(reads) == len(set(reads)) == len(sent), "a record was read twice"
+        # Before that, while the group formed, a partition may have moved between read and commit.
+        reads = []
+        for member in members:
+            reads += member.reads[len(member.reads) - member.reads[::-1].index(None) :]
+        assert len(reads) == len(set(reads)) >= 300, "a record was read twice"
+        assert group.gaps() == []
