@@ -56,6 +56,7 @@ class Rules:
         self._level = ""
         self._broken: list[str] = []
         self._before_s = 0.0
+        self._is_last = False
         self._levels: dict[str, float] = defaultdict(float)
         self._thread = threading.get_ident()
         sys.addaudithook(self._audit)
@@ -72,8 +73,11 @@ class Rules:
             self._broken.append(f"opens a socket ({event} {arguments[1]})")
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+    def pytest_runtest_protocol(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> Generator[None, object, object]:
         self._broken.clear()
+        self._is_last = nextitem is None
         self._before_s = _processor_s()
         is_real = item.nodeid.startswith(REAL) or item.get_closest_marker("own_process")
         self._level = "" if is_real else _level(item.nodeid)
@@ -97,6 +101,7 @@ class Rules:
                 or item.get_closest_marker("slow")
                 or item.get_closest_marker("exhaustive")
                 or "PYTHONMALLOC" in os.environ
+                or self._is_last  # which ends what all tests of the session shared
             )
             if took_s > QUICK_S * TOLERANCE and not may_be_long:
                 self._broken.append(f"takes {took_s:.1f} s of processor: mark it slow")
