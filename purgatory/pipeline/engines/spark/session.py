@@ -57,13 +57,11 @@ _LEAST_HEAP_BYTES = 512 * _MIB
 _SMALL_HEAP_BYTES = 1024 * _MIB
 _MOST_HEAP_BYTES = 4096 * _MIB
 
-_JAVA_OPTIONS = "-XX:ReservedCodeCacheSize=240m -XX:MetaspaceSize=256m"
-"""Compiled code gets 48 MB by default without the optimizing compiler, which a dozen audits fill.
-The classes of Spark would cause four full collections if their limit began below 256 MB.
+_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:MetaspaceSize=256m"
+"""The optimizing compiler is off: compiling Spark takes it as much time as it saves, up to ten
+million rows. Compiled code gets 48 MB then by default, which a dozen audits fill. The classes
+of Spark would cause four full collections if their limit began below 256 MB.
 """
-
-_MANY_ROWS = 5_000_000
-"""The optimizing compiler takes more time for Spark than it saves, up to millions of rows."""
 
 _COLLECTOR = "-XX:+UseParallelGC"
 """The parallel collector takes a tenth less processor than the default one, whose short pauses no
@@ -136,8 +134,7 @@ def spark_session(
     java = java_process()
     required = {**_required_settings(master), **(settings or {})}
     with java.exit_errors(), no_repetitions():
-        options = f"{_compiler(rows)} {java_options}"
-        session = _start(java, required, _default_settings(master, rows), options, memory)
+        session = _start(java, required, _default_settings(master, rows), java_options, memory)
     # An error of a Java that is ending is told as its end, whatever the call was.
     with (
         spark_errors(java, master),
@@ -317,10 +314,6 @@ def _collector(java_options: str) -> str:
     with suppress(OSError):
         texts.append(Path(folder, "spark-defaults.conf").read_text(errors="replace"))
     return "" if any(map(_OTHER_COLLECTOR.search, texts)) else _COLLECTOR
-
-
-def _compiler(rows: int | None) -> str:
-    return "" if rows is not None and rows >= _MANY_ROWS else "-XX:TieredStopAtLevel=1"
 
 
 def _folder_settings(java: JavaProcess, master: str) -> dict[str, str]:
