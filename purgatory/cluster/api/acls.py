@@ -51,7 +51,7 @@ _OF_FILTERS = (
     (5, Operation.ANY),
     (6, Permission.ANY),
 )
-"""What stands in filters alone, by the place in an entry."""
+"""Values that only filters may have, by the place in an entry."""
 
 _DISABLED = _Result(ErrorCode.SECURITY_DISABLED, "this cluster has no authorizer")
 

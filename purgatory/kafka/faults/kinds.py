@@ -250,7 +250,8 @@ class RefuseProduces(ReturnError, kind="refuse_produces"):
 class LoadCoordinator(ReturnError, kind="load_coordinator"):
     """Have coordinators respond with COORDINATOR_LOAD_IN_PROGRESS.
 
-    Those of all groups and transactions, or of one ``group_id`` or ``transactional_id``.
+    Those of all groups and transactions, or of one ``group_id`` or ``transactional_id``. Heartbeats
+    of classic groups get no error, as in Kafka.
     """
 
     only_coordinators = True

@@ -153,7 +153,7 @@ def reconciled(
             state=MemberState.UNREVOKED_PARTITIONS, assigned=retained, revoking=revoking
         )
     missing = target - retained
-    # What it gave up itself a moment ago, it may have again.
+    # Partitions that the member itself gave up a moment ago may be its again.
     free = frozenset(
         partition
         for partition in missing

@@ -160,7 +160,7 @@ NO_BATCH_SIZE = 2**31 - 1
 
 
 class _Delivery:
-    """What a member is given at once, and how much more that may be."""
+    """The records that a member is given at once, and how much more that may be."""
 
     def __init__(
         self,
