@@ -221,7 +221,9 @@ async def _members(admin: WireClient, row: Row, tap: WireTap) -> list[Descriptio
             for number in topic.partitions
         )
         for one in group.members
+        if (GROUP_ID, one.member_id) not in tap.untold
     }
+    told = {member: of for member, of in told.items() if (GROUP_ID, member) not in tap.untold}
     epochs = {one.member_id: one.member_epoch for one in group.members}
     told_epochs = {member: tap.member_epochs[GROUP_ID, member] for member in live}
     return [

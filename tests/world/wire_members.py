@@ -338,14 +338,18 @@ class ConsumerMember(PositionedMember):
         super().__init__(client, fetcher)
         self._epoch = 0
         self._topic_id: UUID | None = None
+        self._is_heard = True
 
     async def _stay(self) -> None:
         async with self._lock:
             await self._heartbeat()
         await asyncio.sleep(HEARTBEAT_S)
 
-    async def _heartbeat(self, tells: bool = False) -> None:
-        joins = self._epoch == 0
+    async def _heartbeat(self) -> None:
+        # A member tells everything again, as Java's does, if its last heartbeat had no answer, or it
+        # didn't take its last assignment: else the coordinator fences an epoch before the one that
+        # it never learned, or waits for partitions that it doesn't have any more.
+        joins, tells = self._epoch == 0, not self._is_heard
         if joins and not self.member_id and self.client.version(CONSUMER_HEARTBEAT) > 0:
             self.member_id = f"member of {self.client.client_id}"
         if joins:
@@ -354,25 +358,29 @@ class ConsumerMember(PositionedMember):
             "group_id": GROUP_ID,
             "member_id": self.member_id,
             "member_epoch": self._epoch,
-            "rebalance_timeout": timedelta(seconds=REBALANCE_S) if joins else _UNCHANGED,
-            "subscribed_topic_names": [TOPIC] if joins else None,
+            "rebalance_timeout": timedelta(seconds=REBALANCE_S) if joins or tells else _UNCHANGED,
+            "subscribed_topic_names": [TOPIC] if joins or tells else None,
             "topic_partitions": self._owned() if joins or tells else None,
         }
+        self._is_heard = False
         answer = await self._ask(CONSUMER_HEARTBEAT, asked)
         if answer.error_code in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID):
             self._epoch, self.positions = 0, {}
         if answer.error_code != ErrorCode.NONE:
             return
         self.member_id, self._epoch = answer.member_id, answer.member_epoch
-        if answer.assignment is not None:
-            await self._take(answer.assignment)
+        if answer.assignment is None or await self._takes(answer.assignment):
+            self._is_heard = True
+        else:
+            await self._heartbeat()
 
     def _owned(self) -> list[dict[str, Any]]:
         if not self.positions or self._topic_id is None:
             return []
         return [{"topic_id": self._topic_id, "partitions": list(self.positions)}]
 
-    async def _take(self, assignment: Any) -> None:
+    async def _takes(self, assignment: Any) -> bool:
+        """Take the partitions of an assignment; return whether it had them already."""
         assigned = {
             (topic.topic_id, number)
             for topic in assignment.topic_partitions
@@ -381,13 +389,13 @@ class ConsumerMember(PositionedMember):
         topic_id = next(iter(assigned))[0] if assigned else None
         numbers = sorted(number for _, number in assigned)
         if topic_id == self._topic_id and numbers == sorted(self.positions):
-            return
+            return True
         kept = self.positions if topic_id == self._topic_id else {}
         gained = [number for number in numbers if number not in kept]
         offsets = await self._committed(gained, self._epoch, _EPOCHS_LEAST)
         self._topic_id = topic_id
         self.positions = {number: kept.get(number, offsets.get(number, 0)) for number in numbers}
-        await self._heartbeat(tells=True)
+        return False
 
     async def _commit(self, positions: Mapping[int, int]) -> None:
         if self._epoch > 0:
@@ -408,24 +416,26 @@ class ShareMember(WireMember):
         super().__init__(client, fetcher)
         self.member_id = f"member of {client.client_id}"
         self._epoch = 0
+        self._is_heard = True
         self._assigned: dict[UUID, list[int]] = {}
         self._sessions: dict[int, int] = {}
         self._asked: dict[int, list[tuple[UUID, int]]] = {}
         self._accepted: dict[tuple[UUID, int], list[tuple[int, int]]] = {}
 
     async def _stay(self) -> None:
-        joins = self._epoch == 0
+        tells = self._epoch == 0 or not self._is_heard
         asked = {
             "group_id": GROUP_ID,
             "member_id": self.member_id,
             "member_epoch": self._epoch,
-            "subscribed_topic_names": [TOPIC] if joins else None,
+            "subscribed_topic_names": [TOPIC] if tells else None,
         }
+        self._is_heard = False
         answer = await self._ask(SHARE_HEARTBEAT, asked)
         if answer.error_code in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID):
             self._epoch = 0
         if answer.error_code == ErrorCode.NONE:
-            self._epoch = answer.member_epoch
+            self._is_heard, self._epoch = True, answer.member_epoch
             if answer.assignment is not None:
                 self._assigned = {
                     topic.topic_id: sorted(topic.partitions)

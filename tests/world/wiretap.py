@@ -67,6 +67,9 @@ class WireTap:
         self._left: set[tuple[str, str]] = set()
         self._pending: dict[str, dict[tuple[str, Partition], int]] = {}
         self.assigned: dict[tuple[str, str], frozenset[Partition]] = {}
+        # Members of share groups whose last answer was an error: the assignment that it would have
+        # had is not told again, as in Kafka.
+        self.untold: set[tuple[str, str]] = set()
         """The partitions that members have by the last answer, by group and member.
 
         Those of classic groups are by the topic's name, as they are on the wire.
@@ -193,6 +196,8 @@ class WireTap:
         of_type = "share" if is_share else "consumer"
         self._hear(*key, body.error_code, exchange, of_type)
         if body.error_code != ErrorCode.NONE:
+            if is_share:
+                self.untold.add(key)
             return
         if asked.member_epoch <= _LEAVE_EPOCH:
             self._leave(*key)
@@ -202,6 +207,7 @@ class WireTap:
             self._add_epoch("member", f"{key[1]} of {key[0]}", body.member_epoch, "")
         self.member_epochs[key] = body.member_epoch
         if body.assignment is not None:
+            self.untold.discard(key)
             self.assigned[key] = frozenset(
                 (str(topic.topic_id), number)
                 for topic in body.assignment.topic_partitions
