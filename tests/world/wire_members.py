@@ -346,7 +346,7 @@ class ConsumerMember(PositionedMember):
         await asyncio.sleep(HEARTBEAT_S)
 
     async def _heartbeat(self) -> None:
-        # A member tells everything again, as Java's does, if its last heartbeat had no answer, or it
+        # A member tells everything again, as Java's does, if its last heartbeat had no answer or it
         # didn't take its last assignment: else the coordinator fences an epoch before the one that
         # it never learned, or waits for partitions that it doesn't have any more.
         joins, tells = self._epoch == 0, not self._is_heard
