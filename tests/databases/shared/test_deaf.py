@@ -495,7 +495,7 @@ async def test_the_socket_of_a_killed_process_is_removed(tmp_path: Path) -> None
 
 
 @on_loop
-async def test_a_stopped_process_blocks_no_other_and_gets_the_highest_numbers(
+async def test_stopped_process_blocks_no_other_and_gets_the_maxima(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "s"

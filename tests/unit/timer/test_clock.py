@@ -14,7 +14,7 @@ MS = 1_000_000
 LONG_S = 60
 
 
-def test_the_system_clock_is_the_machines_monotonic_one_in_nanoseconds() -> None:
+def test_system_clock_is_the_machines_monotonic_one_in_ns() -> None:
     clock = SystemClock()
     before_ns, now_ns, after_ns = time.monotonic_ns(), clock.now_ns(), time.monotonic_ns()
     assert before_ns <= now_ns <= after_ns
@@ -39,7 +39,7 @@ def test_the_system_clock_does_not_wait_for_the_past(until_ns: int) -> None:
     assert SystemClock().wait(Wake(), until_ns)
 
 
-def test_the_system_clock_waits_for_longer_than_a_thread_can_until_it_is_woken() -> None:
+def test_system_clock_waits_longer_than_a_threads_longest_wait() -> None:
     wake = Wake()
     woken = threading.Event()
 
