@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class Size(enum.Enum):
-    """How much to measure."""
+    """The amount to measure."""
 
     SMALL = "small"
     """Runs through in a fraction of a second; its figures mean nothing. For the test."""

@@ -141,7 +141,7 @@ export class Model {
     return this.operations.size;
   }
 
-  /** What came since the last call. */
+  /** The changes since the last call. */
   takeEffects() {
     const effects = this.effects;
     this.effects = [];

@@ -23,7 +23,7 @@ function stateOf(walk, index) {
   return { at_us: 0, brokers: [broker], operations, pending, shown: pending, topics: [], groups: [], transactions: [], faults: [], unknown: [] };
 }
 
-/** What changes from one state to the next, as on the wire. */
+/** The changes from one state to the next, as on the wire. */
 function changesBetween(from, to) {
   const before = new Map(from.operations.map((tuple) => [tuple[0], tuple]));
   const after = new Map(to.operations.map((tuple) => [tuple[0], tuple]));
@@ -145,7 +145,7 @@ class Lesson {
   }
 }
 
-/** Where all tasks are, in words, for who does not see the picture. */
+/** The places of all tasks, in words, for those who can't see the picture. */
 function heldIn(state) {
   const held = state.levels.flatMap(({ level, buckets }) => buckets.flatMap(({ tasks }, bucket) =>
     (tasks.length ? [`level ${level}, bucket ${bucket}: ${tasks.slice(0, 12).join(", ")}${tasks.length > 12 ? ` and ${tasks.length - 12} more` : ""}`] : [])));

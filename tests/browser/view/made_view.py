@@ -151,7 +151,7 @@ class MadeView:
         return [here | change for change in [*ends, watermark]]
 
     def pending(self, broker: int, purgatory: str) -> int:
-        """How many wait there."""
+        """The number of operations that wait there."""
         return sum(one[1] == broker and one[2] == purgatory for one in self.operations.values())
 
     def state(self) -> Json:

@@ -573,7 +573,7 @@ async def test_a_slot_that_moves_takes_its_keys_along(tmp_path: Path, told_first
 
 
 def subscribers_of(node: Redis, channel: str) -> int:
-    """How many connections subscribe to a channel of this node; what is not its slot has none."""
+    """Connections that subscribe to a channel of this node; what is not its slot has none."""
     import redis
 
     try:
