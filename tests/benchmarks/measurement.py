@@ -156,7 +156,7 @@ def in_turns(
 def run_alone(measure: Callable[[Size], list[Figure]]) -> None:
     """Be the command line of one benchmark."""
     parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__)
-    parser.add_argument("--full", action="store_true", help="what takes minutes more, too")
+    parser.add_argument("--full", action="store_true", help="measurements that take minutes, too")
     parser.add_argument("--small", action="store_true", help="only see whether it runs")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = parser.parse_args()

@@ -35,7 +35,7 @@ function changesBetween(from, to) {
     else if (was[7] !== tuple[7] || was[8] !== tuple[8]) changes.push({ change: "moved", id, level: tuple[7], bucket: tuple[8] });
   }
   for (const id of before.keys()) {
-    if (!after.has(id)) changes.push({ change: "settled", id, broker: 0, purgatory: "Produce", kind: "task", outcome: "completed", keys: [] });
+    if (!after.has(id)) changes.push({ change: "completed", id, broker: 0, purgatory: "Produce", kind: "task", outcome: "completed", keys: [] });
   }
   return changes;
 }

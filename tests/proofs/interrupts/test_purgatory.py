@@ -151,7 +151,7 @@ class World:
             assert one.outcome is not Outcome.PENDING, "it waits for ever"
             assert one.calls in CALLBACKS[one.outcome], (one.outcome, one.calls)
             assert one._op_stage == DONE
-            assert one.told >= 1 or self.a_listener_may_fail, "who waits was not told"
+            assert one.told >= 1 or self.a_listener_may_fail, "the waiting caller was not notified"
             assert one.wait(0) is one.outcome
             assert self.completed.count(id(one)) <= 1
         counted = purgatory.counters.outcomes

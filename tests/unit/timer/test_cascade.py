@@ -131,7 +131,7 @@ def test_add_and_cancel_get_their_turn_during_a_cascade(
         StopInTheMiddle(timer, patch)
         clock.advance_to(16_000)
         timer.advance_clock()
-    assert answers == [True, True, TASKS - 1], "what moves is pending all the while"
+    assert answers == [True, True, TASKS - 1], "moving tasks are pending all the while"
     assert timer.size == TASKS - 1
     timer._check()
     clock.advance(500)

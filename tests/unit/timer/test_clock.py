@@ -149,7 +149,7 @@ def test_a_move_just_before_a_wait_is_registered_is_seen() -> None:
     began = time.monotonic()
     assert clock.wait(Wake(), 3_600_000 * MS)
     assert time.monotonic() - began < LONG_S
-    assert not clock._waiting, "who waits no longer is not registered"
+    assert not clock._waiting, "a thread that waits no longer is not registered"
 
 
 def test_a_wait_for_the_past_of_a_manual_clock_returns_at_once() -> None:

@@ -260,7 +260,7 @@ def test_a_task_that_waits_for_a_slow_worker_can_still_be_cancelled() -> None:
     clock.advance(5)
     timer.advance_clock()
     assert started.wait(LONG_S)
-    assert timer.size == 2, "what waits for the worker is pending"
+    assert timer.size == 2, "tasks that wait for the worker are pending"
     assert victim.cancel()
     assert timer.size == 1
     other_done = threading.Event()

@@ -189,7 +189,7 @@ def test_the_next_expiration_is_the_begin_of_the_first_bucket(
 ) -> None:
     assert timer.next_expiration_ms() is None
     timer.call_later(450, print)
-    assert timer.next_expiration_ms() == 1_200, "where its bucket on level 3 begins"
+    assert timer.next_expiration_ms() == 1_200, "the begin of its bucket on level 3"
     timer.call_later(7, print)
     assert timer.next_expiration_ms() == 1_007
 
