@@ -1,4 +1,4 @@
-# What a checkout needs, made by `make`: nothing but Python 3.11 or later. `make help` lists it all.
+# The needs of a checkout, made by `make`: nothing but Python 3.11 or later. `make help` lists it all.
 
 SHELL := /bin/sh
 PYTHON ?= python3

@@ -36,7 +36,7 @@ REAL = tuple(
 
 QUICK_S = 1.0
 TOLERANCE = 20.0
-"""How much longer an unmarked test may take on a busy machine before it fails."""
+"""The factor by which an unmarked test may take longer on a busy machine before it fails."""
 
 LONG_LEVELS = ("spark", "databases", "browser")
 """The levels whose first test pays for the start of what all share."""

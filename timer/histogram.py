@@ -19,7 +19,7 @@ from timer.backend import NATIVE, describe_as
 from timer.locks import module_lock
 
 MAX_PENDING = 50
-"""How many values are kept before they are counted."""
+"""The number of values that are kept before they are counted."""
 
 _lock = module_lock()
 
@@ -34,7 +34,7 @@ class HistogramSnapshot(NamedTuple):
 
     @property
     def total(self) -> int:
-        """How many values there were."""
+        """The number of values so far."""
         return sum(self.counts)
 
     def quantile_ms(self, quantile: float) -> float:

@@ -68,18 +68,18 @@ MAX_EXPIRATION_MS = 2**63 - 1
 """The latest deadline, some 292 million years ahead: the largest signed 64-bit integer."""
 
 MAX_CASCADE_UNDER_LOCK = 8
-"""How many entries may cascade within one critical section."""
+"""The number of entries that may cascade within one critical section."""
 
 MAX_ACTIVE_BUCKETS = 8
-"""How many dicts are active before those without entries are dropped."""
+"""The number of active dicts above which those without entries are dropped."""
 
 LATENESS_BOUNDS_MS = (0.5, 1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 30_000)
 
 MAX_RUN_NS = 2_000_000
-"""How long the worker runs due tasks before it yields to other threads."""
+"""The time that the worker runs due tasks before it yields to other threads."""
 
 YIELD_S = 50e-6
-"""How long it yields: enough to wake a thread that waits for the interpreter's lock."""
+"""The time that it yields: enough to wake a thread that waits for the interpreter's lock."""
 
 
 class Timer(ABC):
@@ -106,7 +106,7 @@ class Timer(ABC):
     @property
     @abstractmethod
     def size(self) -> int:
-        """How many tasks are pending."""
+        """The number of pending tasks."""
 
     @abstractmethod
     def close(self) -> int:
@@ -251,7 +251,7 @@ class _PureTimer:
 
     @property
     def size(self) -> int:
-        """How many tasks are pending: added, and neither cancelled nor begun.
+        """The number of pending tasks: added, and neither cancelled nor begun.
 
         Exact. O(1); in pure Python O(buckets in use), as adding and cancelling cost nothing for it.
         """
@@ -260,12 +260,12 @@ class _PureTimer:
 
     @property
     def levels_in_use(self) -> int:
-        """How many wheels there are: one, and the overflow wheels made so far."""
+        """The number of wheels: one, and the overflow wheels made so far."""
         return len(self._wheel.levels())
 
     @property
     def buckets_occupied(self) -> int:
-        """How many buckets are in the delay queue. O(1)."""
+        """The number of buckets in the delay queue. O(1)."""
         return len(self._queue)
 
     def next_expiration_ms(self) -> int | None:

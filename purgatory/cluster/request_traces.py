@@ -162,7 +162,7 @@ class RequestTraces:
             else:
                 request_trace.outcome = "unknown" if response.error in _UNCERTAIN else "fail"
                 request_trace.error = response.error.name
-            request_trace.add_stage("settled", self.now_us(), request_trace.broker)
+            request_trace.add_stage("completed", self.now_us(), request_trace.broker)
             request_trace.add_stage("answered", self.now_us(), None)
 
     def latest(self, limit: int) -> list[dict[str, Any]]:

@@ -72,7 +72,7 @@ def _advice() -> str:
 
 
 MOST_IN_A_TURN = 100
-"""How many notifications a turn of the loop handles; the others come in the next."""
+"""Notifications that a turn of the loop handles; the others come in the next."""
 
 
 class _Notification:

@@ -82,7 +82,7 @@ def _trampolines() -> Iterator[Trampoline]:
 
 
 class Closing:
-    """How one purgatory closes.
+    """The closing of one purgatory.
 
     Args:
         state: the purgatory's, which takes nothing in any more.

@@ -13,7 +13,7 @@ from purgatory.core.outcome import OUTCOMES, STAGES, WAIT_BOUNDS_MS
 
 
 class OutcomeCounter:
-    """How many operations had one outcome, and how long they had waited."""
+    """The number of operations with one outcome, and their waits."""
 
     __slots__ = ("bucket_counts", "wait_sum_ns")
 

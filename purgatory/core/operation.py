@@ -132,7 +132,7 @@ class _PureOperation(TimerTask):
     _op_forced_outcome: ForcedOutcome | None
     _op_outcome: Outcome
     _op_stage: int
-    """How far its completion has come: see ``outcome``."""
+    """The stage that its completion has reached: see ``outcome``."""
     _op_error: BaseException | None
     _op_completed_by: int
     """The number of the thread that set the outcome."""
@@ -194,7 +194,7 @@ class _PureOperation(TimerTask):
 
     @property
     def outcome(self) -> Outcome:
-        """How it ended, or PENDING. In a callback, how it is about to end."""
+        """The outcome, or PENDING. In a callback, the outcome that is about to be final."""
         return self._op_outcome
 
     @property

@@ -15,7 +15,7 @@ FOREVER_MS = 2**63 - 1
 
 
 class Outcome(Enum):
-    """How a delayed operation ended; all but PENDING are final once its callbacks have run."""
+    """The outcome of a delayed operation; all but PENDING are final once its callbacks have run."""
 
     PENDING = "pending"
     """The operation waits."""

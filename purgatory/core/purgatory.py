@@ -440,12 +440,12 @@ class DelayedOperationPurgatory(PurgatoryBase):
 
     @property
     def max_pending(self) -> int | None:
-        """How many operations may wait at the same time, or None."""
+        """The number of operations that may wait at the same time, or None."""
         return self._state.max_pending
 
     @property
     def oldest_pending_ns(self) -> int:
-        """How long the oldest pending operation has waited, or 0. Exact.
+        """The wait of the oldest pending operation so far, in nanoseconds, or 0. Exact.
 
         O(1), except that it skips the operations that ended since the last call.
         """

@@ -132,7 +132,7 @@ class _PureState(Generic[W]):
 
     @property
     def pending_count(self) -> int:
-        """How many operations are pending. O(1)."""
+        """The number of pending operations. O(1)."""
         return len(self.pending)
 
     def pending_ends(self, limit: int) -> tuple[list[W], list[W]]:

@@ -29,7 +29,7 @@ from purgatory.core.backend import NATIVE
 from purgatory.core.locks import Held
 
 MAX_DEPTH = 16
-"""How many operations' callbacks run inside each other on one thread."""
+"""The depth to which operations' callbacks run inside each other on one thread."""
 
 
 class _Notes(Protocol):

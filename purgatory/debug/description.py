@@ -30,13 +30,13 @@ from timer import SystemTimer, forking
 from timer.histogram import HistogramSnapshot
 
 MAX_SAMPLED = 1_000
-"""How many of the first operations are looked at, and how many of the last."""
+"""The number of first operations that are looked at, and that of last ones."""
 MAX_KEYS = 20
-"""How many keys of an operation are looked at."""
+"""The number of an operation's keys that are looked at."""
 MAX_COUNTED_KEYS = 10_000
 """The highest count of operations on a key."""
 MAX_FRAMES = 8
-"""How many of a thread's innermost calls are shown."""
+"""The number of a thread's innermost calls that are shown."""
 
 Purgatories = Iterable[DelayedOperationPurgatory | AsyncPurgatory]
 

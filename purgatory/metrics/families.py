@@ -250,7 +250,7 @@ def _buckets(bounds_ms: Sequence[float], counts: Sequence[int]) -> list[tuple[st
 
 
 class KafkaExpiries:
-    """How many fetches of a purgatory expired, by kind of fetcher; counted from now on.
+    """Expired fetches of a purgatory, by kind of fetcher; counted from now on.
 
     An operation with a true attribute ``is_from_follower`` is a follower's, any other a consumer's.
 

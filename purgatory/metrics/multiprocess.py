@@ -38,7 +38,7 @@ from purgatory.core.recent_errors import log_safely
 from purgatory.metrics.families import Families, Reported
 
 INTERVAL_S = 1.0
-"""How old another worker's values are at most when this one is scraped."""
+"""The greatest age of another worker's values when this one is scraped."""
 
 _LIMIT = "purgatory_pending_operations_limit"
 _GAUGES: dict[str, tuple[str, Callable[[list[float]], float], float]] = {
@@ -46,7 +46,7 @@ _GAUGES: dict[str, tuple[str, Callable[[list[float]], float], float]] = {
     "purgatory_oldest_pending_age_seconds": ("livemax", max, 0.0),
     "timer_wheels": ("livemax", max, 0.0),
 }
-"""How the gauges of all workers combine, and what stands for one that is gone; else they add up."""
+"""The combination of all workers' gauges, and the value of one that is gone; else they add up."""
 
 _SUM_MODE: tuple[str, Callable[[list[float]], float], float] = ("livesum", sum, 0.0)
 

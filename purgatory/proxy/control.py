@@ -48,7 +48,7 @@ class ProxyModel(LiveModel):
             for api, count in now["requests"].items():
                 if new := count - before["requests"].get(api, 0):
                     self._batch.add(
-                        "settled_many",
+                        "completed_many",
                         broker=now["id"],
                         purgatory=api,
                         outcomes={"requests": new},

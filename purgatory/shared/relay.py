@@ -141,7 +141,7 @@ class Relay(ABC):
 
     def __init__(self) -> None:
         self._call_s = 5.0
-        """How long `publish` and `subscribe` may take."""
+        """The time that `publish` and `subscribe` may take."""
         self._receivers: list[Receiver] = []
         self._watched: Counter[str] = Counter()
         self._added: set[str] = set()

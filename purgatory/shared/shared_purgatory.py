@@ -59,13 +59,13 @@ Read = Callable[[list[str]], Mapping[str, int | None] | Awaitable[Mapping[str, i
 ReadOnThread = Callable[[list[str]], Mapping[str, int | None]]
 
 _LAST_READ_S = 1.0
-"""How long a wait may read after its time was up, if the store was not read before."""
+"""The time that a wait may read after its timeout, if the store was not read before."""
 
 _MOST_LATE = 8
 """Calls of `read` that were given up, and still run; `read` is not called while there are more."""
 
 _END_S = 1.0
-"""How long waits of other threads may take to end when their purgatory was closed."""
+"""The time that waits of other threads may take to end after their purgatory was closed."""
 
 
 class SharedPurgatory:

@@ -31,7 +31,7 @@ from purgatory.simulation.messages import Batch, Message
 from purgatory.simulation.network import Request
 
 OVERDUE_MS = 1_000
-"""How long after its timeout a request may be open before its response counts as missing."""
+"""The time after a request's timeout at which its response counts as missing."""
 
 
 class InvariantViolation(AssertionError):
@@ -185,7 +185,7 @@ _READ_BYTES = 2**62
 
 @dataclass(slots=True, eq=False)
 class _PartitionProgress:
-    """How far one partition has been read, and of which leader."""
+    """The end of what was read of one partition, and its leader."""
 
     epoch: int = -1
     high_watermark: int = 0

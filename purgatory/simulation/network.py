@@ -104,7 +104,7 @@ class Request(ABC):
     @property
     @abstractmethod
     def timeout_ms(self) -> int:
-        """How long the broker may delay the response."""
+        """The time by which the broker may delay the response."""
 
     @property
     @abstractmethod

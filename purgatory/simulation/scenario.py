@@ -85,7 +85,7 @@ _ARGUMENTS: dict[str, tuple[object, str]] = {
     ),
     "b": (BrokerId, "The other end."),
     "broker": (BrokerId, "The broker; where it may be left out, by default all."),
-    "by_ms": (_Amount, "How much later."),
+    "by_ms": (_Amount, "Delay."),
     "client_id": (str, "Only this group of clients."),
     "count": (
         Annotated[int, Field(ge=1)],
@@ -99,7 +99,7 @@ _ARGUMENTS: dict[str, tuple[object, str]] = {
         bool,
         "Whether the connection is cut. If not, the client waits for its timeout.",
     ),
-    "lag_ms": (_Amount, "How much longer each response takes it."),
+    "lag_ms": (_Amount, "Delay added to each response."),
     "lost_records": (
         Annotated[int, Field(ge=0)],
         "Last records of each of its logs that are lost.",
@@ -261,7 +261,7 @@ class TopicSection(Section):
 
 
 class FollowersSection(Section):
-    """How followers copy their leaders."""
+    """The followers' copying of their leaders."""
 
     fetch_interval_ms: SpreadOrNumber = Spread(p50=0.0, p75=0.0)
     """Pause between an append and the next fetch."""
@@ -298,7 +298,7 @@ class ArrivalsSection(Section):
     bytes_per_unit: float = Field(default=1.0, gt=0, le=10**9)
     """Bytes for one unit of the `bytes` column."""
     speed: float = Field(default=1.0, gt=0, le=10**9)
-    """How many times faster than recorded."""
+    """Speed-up of the recording."""
     strict: bool = False
     """Whether a bad row stops the run; otherwise it is skipped and reported."""
 
@@ -345,7 +345,7 @@ class ProducersSection(Section):
 
     @property
     def response_timeout_ms(self) -> int:
-        """How long the producer waits for a response, in milliseconds."""
+        """The producer's longest wait for a response, in milliseconds."""
         return self.request_timeout_ms or self.timeout_ms + 500
 
 

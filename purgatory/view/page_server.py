@@ -151,7 +151,9 @@ def _access_error(request: web.Request, names: Set[str], token: str | None) -> w
     if origin is not None and origin not in (f"http://{request.host}", f"https://{request.host}"):
         return _error_response(403, f"pages of {origin!r} may not use this server")
     if request.method not in _SAFE_METHODS and request.content_type != _JSON:
-        return _error_response(415, f"what changes anything is sent as Content-Type: {_JSON}")
+        return _error_response(
+            415, f"a request that changes anything is sent as Content-Type: {_JSON}"
+        )
     return None
 
 

@@ -154,7 +154,7 @@ class RequestTraces:
             {"name": "sent", "broker": None, "at_us": send["send_us"]},
             {"name": "arrived", "broker": leader, "at_us": send["arrived_us"]},
             {"name": "served", "broker": leader, "at_us": send["served_us"]},
-            {"name": "settled", "broker": leader, "at_us": send["settled_us"]},
+            {"name": "completed", "broker": leader, "at_us": send["settled_us"]},
             {"name": "answered", "broker": None, "at_us": send["answer_us"]},
         ]
         if offset is not None:
@@ -232,7 +232,7 @@ class RequestTraces:
 
 
 _ORDER = ["created", "sent", "arrived", "served", "appended", "copied", "committed"]
-_ORDER += ["settled", "answered"]
+_ORDER += ["completed", "answered"]
 
 
 def _time_reached(series: _Series, offset: int, since_us: int) -> int | None:

@@ -310,7 +310,7 @@ class PageEncoder:
     def _describe_end(self, operation: int, outcome: str, at_us: int) -> dict[str, Any]:
         parked = self._timeline.parked
         return {
-            "change": "settled",
+            "change": "completed",
             "id": parked.ids[operation],
             "broker": parked.broker[operation],
             "purgatory": parked.purgatory.at(operation),
@@ -323,7 +323,7 @@ class PageEncoder:
     def _describe_completed(self, ref: int) -> dict[str, Any]:
         completed = self._timeline.completed
         return {
-            "change": "settled",
+            "change": "completed",
             "id": completed.ids[ref],
             "broker": completed.broker[ref],
             "purgatory": completed.purgatory.at(ref),

@@ -71,7 +71,7 @@ _SIGNATURES: Final[dict[int, Any]] = {
     NOARGS | CLASS: _CLASS_NOARGS_TYPE,
     FASTCALL | KEYWORDS | CLASS: _CLASS_FASTCALL_TYPE,
 }
-"""How C calls a function that is defined with these flags."""
+"""The C signature of a function that is defined with these flags."""
 
 
 def can_patch() -> bool:

@@ -227,7 +227,7 @@ class Host:
 
     @property
     def skew_us(self) -> int:
-        """How many microseconds its clock is ahead of the world's."""
+        """Microseconds by which its clock is ahead of the world's."""
         return self._offset_us + round(self._drift * (self._loop.clock.now_us - self._set_us))
 
     def _end(self, how: str) -> None:

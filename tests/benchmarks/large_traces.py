@@ -38,7 +38,7 @@ IMPLIED: Mapping[str, Sequence[str]] = {
 
 
 def expected_counts(shape: Shape) -> dict[str, int]:
-    """How many cases of each anomaly a trace has."""
+    """The number of cases of each anomaly in a trace."""
     counts = Counter(dict.fromkeys(ANOMALIES, shape.planted))
     counts["failed_send"] = 0  # what fails is read all the same
     for also in IMPLIED.values():

@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class Size(enum.Enum):
-    """How much to measure."""
+    """The amount to measure."""
 
     SMALL = "small"
     """Runs through in a fraction of a second; its figures mean nothing. For the test."""
@@ -156,7 +156,7 @@ def in_turns(
 def run_alone(measure: Callable[[Size], list[Figure]]) -> None:
     """Be the command line of one benchmark."""
     parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__)
-    parser.add_argument("--full", action="store_true", help="what takes minutes more, too")
+    parser.add_argument("--full", action="store_true", help="measurements that take minutes, too")
     parser.add_argument("--small", action="store_true", help="only see whether it runs")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = parser.parse_args()

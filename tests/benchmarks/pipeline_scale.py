@@ -1,4 +1,4 @@
-"""How waits, occupancy and the audit grow with a trace, beside DuckDB on the same files.
+"""The growth of waits, occupancy and the audit with a trace, beside DuckDB on the same files.
 
     python -m tests.benchmarks.pipeline_scale [--full]
 

@@ -194,7 +194,7 @@ from parts
 
 
 def plain_counts(folder: Path) -> dict[str, int]:
-    """How often each anomaly is in a trace."""
+    """The number of cases of each anomaly in a trace."""
     counts: dict[str, int] = {}
     with duckdb.connect() as connection:
         connection.execute("SET preserve_insertion_order = false")

@@ -1,4 +1,4 @@
-"""How the records of a large trace lie in blocks, and in which of them anomalies are planted."""
+"""The blocks of a large trace's records, and those in which anomalies are planted."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ GROUPS = ("readers", "appliers", "spare")
 OUTCOMES = ("ok", "unknown", "fail")
 
 BLOCK, AT = 8, 3
-"""How many records a block has; which of them an anomaly changes. Another one has its key."""
+"""Records of a block; the one that an anomaly changes. Another one has its key."""
 POLL_BLOCKS = 62
-"""How many blocks a poll has: 496 records."""
+"""Blocks of a poll: 496 records."""
 PART_BLOCKS = 100_000
-"""How many blocks are made at once."""
+"""Blocks that are made at once."""
 
 _IN_PLAIN = (
     *("inconsistent_offset", "duplicate", "lost_ack_duplicate", "lost_write", "moved_write"),

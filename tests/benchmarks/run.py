@@ -100,7 +100,7 @@ def faults(figures: Sequence[Figure]) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}")
-    parser.add_argument("--full", action="store_true", help="what takes minutes more, too")
+    parser.add_argument("--full", action="store_true", help="measurements that take minutes, too")
     parser.add_argument("--small", action="store_true", help="only see whether they run")
     options = parser.parse_args(arguments)
     unknown = [name for name in options.names if name not in BENCHMARKS]

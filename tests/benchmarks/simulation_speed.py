@@ -1,4 +1,4 @@
-"""How many produces a second of computing a simulation takes, and what a long run keeps in memory.
+"""Produces per second of computing in a simulation, and the memory that a long run keeps.
 
     python -m tests.benchmarks.simulation_speed [--full]
 

@@ -1,4 +1,4 @@
-"""How fast the live waits are: rows per second that they keep up with, how late, a restart.
+"""The speed of the live waits: rows per second that they keep up with, lateness, a restart.
 
     python -m tests.benchmarks.stream_speed [--full]
 

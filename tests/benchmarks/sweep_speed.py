@@ -1,4 +1,4 @@
-"""How well a sweep of 1,000 scenarios keeps two cores busy.
+"""The load of two cores by a sweep of 1,000 scenarios.
 
     python -m tests.benchmarks.sweep_speed [--full]
 

@@ -35,7 +35,7 @@ DELAYS_MS = range(1_000, 60_001)
 FEW = 10_000
 MANY = 1_000_000
 BATCHES = 11
-"""How many tenths are replaced in a cycle: with the 11th, over half of asyncio's heap is dead."""
+"""Tenths that are replaced in a cycle: with the 11th, over half of asyncio's heap is dead."""
 
 
 def nothing() -> None:

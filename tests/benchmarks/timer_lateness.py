@@ -1,4 +1,4 @@
-"""How late tasks run, in real time: a thread that drives the timer, and its default executor.
+"""The lateness of tasks in real time: a thread that drives the timer, and its default executor.
 
     python -m tests.benchmarks.timer_lateness
 

@@ -87,7 +87,7 @@ async def _measure(size: Size) -> list[Figure]:
     figures = [
         Figure(f"a turn of the feed, {parked:,} parked, median", usual_s * 1e3, "ms", 10),
         Figure("the longest of them", longest_s * 1e3, "ms", 50),
-        Figure("what a viewer takes of a core", (median(viewed) - median(alone)) * 100, "%", 15),
+        Figure("share of a core for a viewer", (median(viewed) - median(alone)) * 100, "%", 15),
         Figure("requests with a viewer, of those without", rates[1] / rates[0] * 100, "%"),
     ]
     if frames is not None:

@@ -1,4 +1,4 @@
-"""How much faster than the clock a virtual world goes, and what its start costs.
+"""The speed of a virtual world beside the clock's, and the cost of its start.
 
     python -m tests.benchmarks.world_speed
 

@@ -48,13 +48,13 @@ class NativeMutant:
 
 MUTANTS = [
     NativeMutant(
-        "what derives from int is taken for one",
+        "a subclass of int is taken for an int",
         TASK,
         "    if type(delay_ms) is int:\n        ms =",
         "    if isinstance(delay_ms, int):\n        ms =",
     ),
     NativeMutant(
-        "what was handed over once stays so",
+        "a deferred check stays deferred",
         TASK,
         "    task.is_handed_over = False  # an executor",
         "    # an executor",
@@ -84,7 +84,7 @@ MUTANTS = [
         "self.function",
     ),
     NativeMutant(
-        "what is due within the present tick is put on the wheel",
+        "a task due within the present tick is put on the wheel",
         WHEEL,
         "        if expiration_ms - level.tick_ms < level.current_ms:\n"
         "            return EXPIRED\n",
@@ -139,19 +139,19 @@ MUTANTS = [
         "self.level_count * self.wheel_size + self.wheel_size - 1 - index",
     ),
     NativeMutant(
-        "what fell and what was added later are mixed",
+        "cascaded tasks and those added later are mixed",
         TIMER,
         "task_of(link)._timer_expiration_ms, True)",
         "task_of(link)._timer_expiration_ms, False)",
     ),
     NativeMutant(
-        "what was added later runs before what fell",
+        "a task added later runs before cascaded ones",
         TIMER,
         "        move_all(&bucket.cascaded, taken)\n        move_all(&bucket.added, taken)\n",
         "        move_all(&bucket.added, taken)\n        move_all(&bucket.cascaded, taken)\n",
     ),
     NativeMutant(
-        "what fell to a bucket that comes first tells nobody",
+        "a task that cascades to the first bucket tells nobody",
         TIMER,
         "            elif placed == PLACED_FIRST:\n                self.tell_earlier()\n",
         "",
@@ -169,20 +169,20 @@ MUTANTS = [
         "    if False:\n        raise TimerClosedError",
     ),
     NativeMutant(
-        "what a refused hand-over was about to begin is lost",
+        "a task that the executor refused is lost",
         TIMER,
         "                    leave(task)\n"
         "                    enter(task, &self.pending, &self.in_hand[DUE])\n",
         "                    leave(task)\n",
     ),
     NativeMutant(
-        "what an executor has begins though it was added again since",
+        "an executor's task begins though it was added again since",
         TIMER,
         "        if task.pending is &self.pending and task.is_handed_over:\n            self.run(",
         "        if task.pending is &self.pending:\n            self.run(",
     ),
     NativeMutant(
-        "what is put back comes on a closed timer",
+        "a task is put back on a closed timer",
         TIMER,
         "        if task.pending is NULL and not self._closed:\n",
         "        if task.pending is NULL:\n",
@@ -195,7 +195,7 @@ MUTANTS = [
         "            if True:\n    ",
     ),
     NativeMutant(
-        "what is in the middle of falling is not waited for",
+        "a task in the middle of a cascade is not waited for",
         TIMER,
         "not is_empty(&self.in_hand[CASCADING]) or (self._own_executor is None",
         "(self._own_executor is None",
@@ -227,7 +227,7 @@ MUTANTS = [
         "    return one.number < other.number\n",
     ),
     NativeMutant(
-        "who takes another's place in a heap is left there",
+        "an entry that takes another's place in a heap is left there",
         HEAP,
         "        heap.ranked[place] = heap.ranked[heap.size]\n        sift(heap, place)\n",
         "        stand_at(heap, heap.ranked[heap.size], place)\n",
@@ -245,14 +245,14 @@ MUTANTS = [
         "    target.next = source.next\n",
     ),
     NativeMutant(
-        "who comes second to settle leaves the flags to be served",
+        "the second completer leaves the flags to be served",
         OPERATION,
         "        operation._op_expiry_due = False\n        operation._op_forced_outcome = None\n"
         "        return False\n    if operation._op_outcome is PENDING:\n",
         "        return False\n    if operation._op_outcome is PENDING:\n",
     ),
     NativeMutant(
-        "what a chain has left is settled at once by who forces it",
+        "an operation deferred by a chain is completed at once when forced",
         OPERATION,
         "    elif operation.stage == DONE or (operation.stage == DEFERRED and not resuming):\n",
         "    elif operation.stage == DONE:\n",
@@ -264,14 +264,14 @@ MUTANTS = [
         "            if False:\n                deferred = ",
     ),
     NativeMutant(
-        "what is settled leaves its retry on the timer",
+        "a completed operation leaves its retry on the timer",
         OPERATION,
         "        retry.cancel()\n        operation._op_retry = None  # no cycle",
         "        operation._op_retry = None  # no cycle",
         "with a lock: close by expiry, stranger",
     ),
     NativeMutant(
-        "what is settled stays on the timer",
+        "a completed operation stays on the timer",
         OPERATION,
         "    leave_timer(operation)\n    retry = operation._op_retry\n",
         "    retry = operation._op_retry\n",
@@ -292,7 +292,7 @@ MUTANTS = [
         "    operation.stage = DONE\n    return 0\n",
     ),
     NativeMutant(
-        "who submits completes at once whatever another thread completed",
+        "a submission completes an operation that another thread completed",
         OPERATION,
         "is_from_submitter = operation.moved_by == me\n        operation.completer",
         "is_from_submitter = operation.moved_by != 0\n        operation.completer",
@@ -329,7 +329,7 @@ MUTANTS = [
         "on one key: event, check",
     ),
     NativeMutant(
-        "what is asked for during a check that does not hold is left",
+        "a check requested during a false one is dropped",
         OPERATION,
         "    operation.owner = 0\n"
         "    if is_due(operation):\n"
@@ -407,7 +407,7 @@ MUTANTS = [
         "        unasked = operation._op_expiry_due  # no event",
     ),
     NativeMutant(
-        "what a check let go of is expired by it",
+        "an operation abandoned during a check is expired by it",
         OPERATION,
         "    if operation._op_was_abandoned():  # by the check\n",
         "    if False:\n",
@@ -419,14 +419,14 @@ MUTANTS = [
         "        raise\n",
     ),
     NativeMutant(
-        "what was broken off is not noted in the books",
+        "an interrupted completion is not noted in the state",
         OPERATION,
         "    if operation._op_state is not None:\n"
         "        operation._op_state.interrupted.append((operation,))\n",
         "",
     ),
     NativeMutant(
-        "who starts a timeout does not look whether it is settled by now",
+        "a timeout starts though its operation was completed meanwhile",
         OPERATION,
         "    if operation._op_outcome is not PENDING or not operation._op_keys:\n"
         "        leave_timer(operation)\n",
@@ -441,20 +441,20 @@ MUTANTS = [
         "new: watch, close by failure",
     ),
     NativeMutant(
-        "what is settled before it is submitted is booked as pending",
+        "an operation completed before its submission counts as pending",
         OPERATION,
         "            if operation._op_outcome is PENDING:\n"
         "                state.add_pending(operation)\n",
         "            state.add_pending(operation)\n",
     ),
     NativeMutant(
-        "a thread's number is taken for another's that settled it and ended",
+        "a thread's number is taken for another's that completed it and ended",
         OPERATION,
         "self.owner == thread or (self.stage != DONE and self.completer == thread)",
         "self.owner == thread or self.completer == thread",
     ),
     NativeMutant(
-        "who waits for ever is put on the timer",
+        "an operation without a timeout is put on the timer",
         OPERATION,
         "    if operation.delay.ms >= FOREVER if operation.has_delay_ms else operation.delay_ms >= "
         "FOREVER_MS:\n",
@@ -468,7 +468,7 @@ MUTANTS = [
         "with a threshold: advance, listen",
     ),
     NativeMutant(
-        "who waits anew for a number keeps his place",
+        "an operation that waits for a new number keeps its place",
         WATCHERS,
         "order or threshold.ranked.order",
         "threshold.ranked.order",
@@ -480,7 +480,7 @@ MUTANTS = [
         "            pass\n",
     ),
     NativeMutant(
-        "what is no longer pending is put on lists",
+        "an operation that is no longer pending is put on lists",
         WATCHERS,
         "        if not count or operation.membership != IS_PENDING:\n",
         "        if not count:\n",
@@ -528,20 +528,20 @@ MUTANTS = [
         "            break\n        self.holder = me\n",
     ),
     NativeMutant(
-        "a place is kept by who is settled",
+        "a completed operation keeps its place",
         STATE,
         "            if self.max_pending is not None:\n"
         "                self.admitted.discard(id(operation))\n",
         "",
     ),
     NativeMutant(
-        "what a purgatory let go of is counted",
+        "an abandoned operation is counted",
         STATE,
         "            if operation.membership == IS_COMPLETING:\n                if counted_as",
         "            if True:\n                if counted_as",
     ),
     NativeMutant(
-        "what is let go of stays counted as pending",
+        "an abandoned operation stays counted as pending",
         STATE,
         "        if operation.membership == IS_PENDING:\n            self.pending_count -= 1\n"
         "        operation.membership = NOT_HELD\n",
@@ -555,13 +555,13 @@ MUTANTS = [
         "",
     ),
     NativeMutant(
-        "the collector is not told of what is being settled",
+        "the collector is not told of operations being completed",
         STATE,
         "    return told or _traverse_list(&state.completing, visit, arg)\n",
         "    return told\n",
     ),
     NativeMutant(
-        "an operation is settled before it counts as settling",
+        "an operation is completed before it counts as completing",
         STATE,
         "                operation.membership = IS_COMPLETING\n"
         "                append(&self.completing, &operation.state_link)\n",

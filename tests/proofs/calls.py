@@ -41,7 +41,7 @@ NUMBER = 3
 """The threshold of an operation that has one."""
 
 GIVE_UP_S = 0.004
-"""How long a close waits for a user's lock that nobody gives back meanwhile."""
+"""The time that a close waits for a user's lock that nobody gives back meanwhile."""
 
 RETRIES_MS = 100
 """In which time an operation whose lock was taken has been tried again."""
@@ -134,13 +134,13 @@ class Scene:
     full: list[Waiting] = field(default_factory=list)
     """The operations for which there was no place."""
     interrupts: int = 0
-    """How many calls were interrupted."""
+    """The number of interrupted calls."""
     may_be_mistaken: bool = False
     """Whether that was an exception like those of callbacks, which are logged, and not raised."""
     is_nested: bool = False
     """Whether a call was made in the middle of another, on the same thread."""
     waits: int = 0
-    """How many calls waited by an operation of their own."""
+    """The number of calls that waited by an operation of their own."""
     _turns: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -28,7 +28,7 @@ _BUILD = Path(__file__).parents[2] / "build" / "real-kafka"
 _AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 CONTROLLERS = 100
-"""How far the controllers' ports are behind the brokers'."""
+"""The distance of the controllers' ports from the brokers'."""
 
 _More = Callable[[int], Mapping[str, object]]
 

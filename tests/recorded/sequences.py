@@ -403,7 +403,7 @@ class _Shared(_Kind):
         elif self.choose(True, False):
             said = self._acknowledgements(member)
         self.read[member] = said.keys() | (self.read[member] if epoch else set())
-        # Which of two partitions comes first is that of a hash table.
+        # The order of two partitions is that of a hash table.
         records = self.choose(1, 2, 5, 100) if len(self.read[member]) == 1 else 100
         body = self._body(member, epoch, said) | _limits(
             records, self.choose(1, 2, 100), self.choose(0, 0, 1)

@@ -55,7 +55,7 @@ def test_the_metadata_name_the_repository(build: ModuleType) -> None:
     assert urls["Changelog"] == f"{REPOSITORY}/blob/main/docs/changelog.md"
 
 
-def test_copied_build_is_writable_and_has_only_files_of_the_distribution(
+def test_copied_build_has_only_distributed_files_all_writable(
     build: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)

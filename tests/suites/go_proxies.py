@@ -1,4 +1,4 @@
-"""What sarama's tests need beside brokers: a proxy in front of each, and Docker to stop one.
+"""The needs of sarama's tests beside brokers: a proxy in front of each, and Docker to stop one.
 
 Toxiproxy, which Go builds, stands at the addresses that clients are given. A command `docker`
 stops and starts brokers of a cluster of ours.

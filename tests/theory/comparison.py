@@ -73,7 +73,7 @@ class Comparison:
 
     @property
     def difference(self) -> float:
-        """How much more the simulation says."""
+        """The difference of the simulation from the law."""
         return self.simulated - self.theory
 
     def half_width(self, confidence: float = CONFIDENCE) -> float:
@@ -109,7 +109,7 @@ def compare(
 
 
 def joint_confidence(comparisons: Sequence[Comparison]) -> float:
-    """How wide an interval of each must be, so that all hold at once (Bonferroni)."""
+    """The confidence of each interval with which all hold at once (Bonferroni)."""
     return 1 - (1 - CONFIDENCE) / len(comparisons)
 
 

@@ -36,7 +36,7 @@ _LOOK_EVERY_US = 10_000
 NETWORK_MS = 0.25
 CONSTANT_LAG_MS = 1.5
 SERVICE_MS = 2 * NETWORK_MS + CONSTANT_LAG_MS
-"""How long a request holds a connection: the record's way to the follower, its append there, and
+"""A request's time at a connection: the record's way to the follower, its append there, and
 the way of the fetch that tells the leader."""
 SPREAD_LAG_MS = (1.252, 1.878)
 """Median and 75th percentile of a log-normal lag whose mean is 1.5 ms, too."""
@@ -100,7 +100,7 @@ def mean_ms(begin: str, end: str) -> Estimate:
 
 
 def mean_present(begin: str, end: str) -> Estimate:
-    """How many sends are between two moments of theirs, looked at each 10 ms after the warm-up."""
+    """The number of sends between two moments of theirs, looked at each 10 ms after the warm-up."""
 
     def estimate(kept: KeptRun) -> float:
         begun = [getattr(row, begin) for row in kept.sends]
@@ -112,7 +112,7 @@ def mean_present(begin: str, end: str) -> Estimate:
 
 
 def records_under_way(kept: KeptRun) -> float:
-    """How many records are under way, looked at each 10 ms of the whole run: from their arrival
+    """The number of records under way, looked at each 10 ms of the whole run: from their arrival
     until they are acknowledged."""
     ends: dict[tuple[int, int], tuple[int, int]] = {}
     for row in kept.sends:

@@ -71,7 +71,7 @@ def exponential_queue_ms(rate: float, service: float) -> float:
 
 
 def number_present(rate: float, time: float) -> float:
-    """How many there are on average, L = λ·W: Little, Operations Research 9 (1961).
+    """The mean number of requests, L = λ·W: Little, Operations Research 9 (1961).
 
     Args:
         rate: at which they come.

@@ -90,7 +90,7 @@ def test_interval_covers_the_right_law_and_no_wrong_one(
     assert not sabotaged.covers(), sabotaged
 
 
-def test_comparison_finds_a_broker_that_serves_a_connection_in_parallel(
+def test_comparison_detects_parallel_service_of_a_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     execute = Broker._execute

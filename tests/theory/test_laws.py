@@ -25,7 +25,7 @@ P50, P75 = 4.0, 6.0
 
 
 def mean_left_behind(rate: float, services: list[float]) -> float:
-    """How many a served one leaves behind in M/G/1, on average, from the chain of these numbers.
+    """The mean number that a served one leaves behind in M/G/1, from the chain of these numbers.
 
     Args:
         rate: of arrivals.
@@ -96,7 +96,7 @@ def test_log_normal_moments_match_samples() -> None:
 
 
 def waits(seed: int, constant: float, moments: Any) -> Any:
-    """How long records that come at given moments wait for a follower: for the fetch after the
+    """The waits for a follower of records that come at given moments: for the fetch after the
     one that takes them."""
     fetches = np.cumsum(drawn_lags(seed) + constant)
     return fetches[np.searchsorted(fetches, moments) + 1] - moments

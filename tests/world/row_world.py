@@ -49,7 +49,7 @@ _PRODUCER_ENDS_S, _ENDS_S, _LEADERS_AFTER_S = 100.0, 120.0, 300.0
 DELAY_S, SHUFFLED_S = 3.0, 15.0
 """The longest delay of acts: their order stays, or any of them may come first."""
 _OLD_NAMES_S = 30.0
-"""How long a client may take until it knows that a topic was made anew: its metadata's age, and the
+"""The time until a client knows that a topic was made anew: its metadata's age, and the
 requests that it sends again."""
 
 

@@ -1,4 +1,4 @@
-"""How clients of a row authenticate, and what the cluster knows of them."""
+"""The authentication of a row's clients, and the cluster's knowledge of them."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ cdef class NativeTimer:
 
     @property
     def size(self):
-        """How many tasks are pending: added, and neither cancelled nor begun.
+        """The number of pending tasks: added, and neither cancelled nor begun.
 
         Exact. O(1); in pure Python O(buckets in use), as adding and cancelling cost nothing for it.
         """
@@ -187,12 +187,12 @@ cdef class NativeTimer:
 
     @property
     def levels_in_use(self):
-        """How many wheels there are: one, and the overflow wheels made so far."""
+        """The number of wheels: one, and the overflow wheels made so far."""
         return self.wheel.level_count
 
     @property
     def buckets_occupied(self):
-        """How many buckets are in the delay queue. O(1)."""
+        """The number of buckets in the delay queue. O(1)."""
         return self.wheel.queue.size
 
     def next_expiration_ms(self):

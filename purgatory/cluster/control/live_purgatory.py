@@ -161,7 +161,7 @@ class LivePurgatory:
             self.pending -= 1
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
         self._batch.add(
-            "settled",
+            "completed",
             id=row[0],
             broker=self.broker,
             purgatory=self.name,
@@ -300,7 +300,7 @@ class LivePurgatory:
         if missing or pending != self.pending:
             self.outcomes, self.pending = dict(outcomes), pending
             self._batch.add(
-                "settled_many",
+                "completed_many",
                 broker=self.broker,
                 purgatory=self.name,
                 outcomes=missing,

@@ -31,7 +31,7 @@ class MemoryBudget:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
         self._reference_counts: dict[int, int] = {}
-        """How many logs hold a batch, by its identity: it lives as long as it is in here."""
+        """Logs that hold a batch, by its identity: it lives as long as it is in here."""
         self.is_full = False
         """Whether the last batch was refused."""
 

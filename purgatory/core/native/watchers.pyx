@@ -169,7 +169,7 @@ cdef class NativeWatched(NativeTask):
 
     @property
     def outcome(self):
-        """How it ended, or PENDING. In a callback, how it is about to end."""
+        """The outcome, or PENDING. In a callback, the outcome that is about to be final."""
         if not self.is_whole:
             raise uninitialized_error(self)
         return self._op_outcome

@@ -246,7 +246,7 @@ def parse_fault(arguments: object) -> Fault:
 
 
 Distribution = Literal["fixed", "uniform", "exponential", "lognormal"]
-"""How delays are spread."""
+"""Distributions of delays."""
 
 _Z75 = NormalDist().inv_cdf(0.75)
 

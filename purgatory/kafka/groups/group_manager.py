@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from purgatory.core.purgatory import DelayedOperationPurgatory
+from purgatory.former_names import FormerName
 from purgatory.kafka.coordinator_log import Respond
 from purgatory.kafka.errors import ErrorCode, GroupRefusal
 from purgatory.kafka.groups.classic_requests import ClassicRequests
@@ -141,6 +142,12 @@ class GroupManager:
         )
         self.classic_requests = ClassicRequests(self.classic, self.consumers)
         self._coordinators = (self.classic, self.consumers, self.shares)
+
+    groups = FormerName("GroupManager.classic.groups")
+    join = FormerName("GroupManager.classic_requests.join")
+    sync = FormerName("GroupManager.classic_requests.sync")
+    heartbeat = FormerName("GroupManager.classic_requests.heartbeat")
+    leave = FormerName("GroupManager.classic_requests.leave")
 
     # Roles of this broker.
 

@@ -25,7 +25,7 @@ from purgatory.kafka.topic_partition import TopicPartition
 
 
 class FetchIsolation(Enum):
-    """How far a fetch may see: followers to the log's end, consumers to one of the others."""
+    """The end of what a fetch may see: the log's end for followers, another one for consumers."""
 
     LOG_END = "log_end"
     HIGH_WATERMARK = "high_watermark"

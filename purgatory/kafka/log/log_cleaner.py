@@ -56,7 +56,7 @@ class BatchContents(Protocol):
 
 
 class LogCleaning:
-    """How far a log was compacted, and when.
+    """The end of a log's compacted part, and the time of the compaction.
 
     The records from ``cleaned_until`` on were never compacted. A restart forgets that: then
     tombstones stay for longer.

@@ -49,7 +49,7 @@ HEADER_BYTES = _HEADER.size
 
 
 class TransactionResult(Enum):
-    """How a transaction ended. The marker's type is the number in Kafka's control record."""
+    """The end of a transaction. The marker's type is the number in Kafka's control record."""
 
     ABORT = 0
     COMMIT = 1
@@ -144,7 +144,7 @@ class RecordBatch:
 
     @property
     def offset_count(self) -> int:
-        """How many offsets the batch spans: its record count, unless it is compacted."""
+        """The number of offsets that the batch spans: its record count, unless it is compacted."""
         return self.next_offset - self.base_offset
 
     @property

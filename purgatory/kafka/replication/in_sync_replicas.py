@@ -16,7 +16,7 @@ from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_OFFSET
 
 
 class Follower:
-    """How far a follower has copied the log, and since when it keeps up.
+    """A follower's copied part of the log, and the time since which it keeps up.
 
     Args:
         broker_id: the follower.

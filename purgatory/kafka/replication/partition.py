@@ -75,7 +75,7 @@ class FetchPosition(NamedTuple):
 
 
 _INDEX_INTERVAL_BYTES = 4096
-"""How exactly Kafka's index knows where a read ended, which tells the aborted transactions."""
+"""The precision of a read's end in Kafka's index, which tells the aborted transactions."""
 
 
 class Partition:

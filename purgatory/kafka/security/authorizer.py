@@ -43,7 +43,7 @@ class ResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
-    """How an entry's resource name matches: literally (`*` for all), or as a prefix.
+    """The match of an entry's resource name: literal (`*` for all), or as a prefix.
 
     ``ANY`` and ``MATCH`` stand in filters alone: the name as it is in an entry of either type, or
     all entries that are about the name.

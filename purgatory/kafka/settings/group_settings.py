@@ -273,12 +273,12 @@ class GroupSettings:
 
     @property
     def share_max_deliveries(self) -> int:
-        """How often a share group is given a record at most."""
+        """The most deliveries of a record to a share group."""
         return int(self.values["share.delivery.count.limit"])
 
     @property
     def share_max_records(self) -> int:
-        """How many offsets of a partition may be on their way to a share group's members."""
+        """Offsets of a partition that may be on their way to a share group's members."""
         return int(self.values["share.partition.max.record.locks"])
 
     @property
@@ -288,7 +288,7 @@ class GroupSettings:
 
     @property
     def share_isolation(self) -> FetchIsolation:
-        """How far a share group sees."""
+        """The isolation level of a share group."""
         is_committed = self.values[_ISOLATION] == _COMMITTED
         return FetchIsolation.TXN_COMMITTED if is_committed else FetchIsolation.HIGH_WATERMARK
 

@@ -136,7 +136,7 @@ def _join(words: Sequence[str]) -> str:
 Format = Literal[
     "text", "texts", "any", "id", "count", "percent", "ms", "short_ms", "s", "1", "3", "4"
 ]
-"""How a terminal shows a value. `any` is "all" where there is none, an `id` has no commas and a
+"""A value in a terminal. `any` is "all" where there is none, an `id` has no commas and a
 `count` has, `percent` is a share; `ms`, `short_ms` and `s` are microseconds in milliseconds, with
 two digits or with three figures, and in seconds; `1`, `3` and `4` are numbers with so many digits.
 """

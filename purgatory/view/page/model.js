@@ -141,7 +141,7 @@ export class Model {
     return this.operations.size;
   }
 
-  /** What came since the last call. */
+  /** The changes since the last call. */
   takeEffects() {
     const effects = this.effects;
     this.effects = [];
@@ -200,14 +200,14 @@ export class Model {
     this.#record("moved", operation);
   }
 
-  settled({ id, broker: brokerId, purgatory, outcome }) {
+  completed({ id, broker: brokerId, purgatory, outcome }) {
     const operation = this.operations.get(id);
     const broker = this.brokers.get(brokerId);
     if (operation) {
       this.brokers.get(operation.broker).take(operation);
       this.operations.delete(id);
       operation.isGone = true;
-      this.#record("settled", operation, outcome);
+      this.#record("completed", operation, outcome);
     }
     if (!broker) return;
     const counts = broker.purgatory(purgatory);
@@ -248,12 +248,12 @@ const APPLIED = {
     const found = model.brokers.get(broker);
     if (found) found.wheel = { ...found.wheel, ...values };
   },
-  settled(model, change) {
-    model.settled(change);
+  completed(model, change) {
+    model.completed(change);
     model.rates?.add(change, change.outcome, 1);
     if (model.logsUnanswered) logUnanswered(model, change);
   },
-  settled_many(model, change) {
+  completed_many(model, change) {
     const { broker, purgatory, outcomes, pending } = change;
     const found = model.brokers.get(broker)?.purgatory(purgatory);
     if (!found) return;

@@ -15,7 +15,7 @@ function percentile(sorted, share) {
   return sorted.length ? sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] : null;
 }
 
-/** What was answered in each second, by purgatory. */
+/** Responses in each second, by purgatory. */
 export class Rates {
   #byName = new Map();
 

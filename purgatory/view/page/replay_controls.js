@@ -71,7 +71,7 @@ export class ReplayControls {
     this.speed.value = this.feed.speed;
   }
 
-  /** What keys do here, as rows for `listenForKeys`. */
+  /** The effects of keys here, as rows for `listenForKeys`. */
   keys() {
     return [
       [[" "], "play, pause", () => this.toggle()],

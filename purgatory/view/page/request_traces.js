@@ -19,7 +19,7 @@ const WORDS = {
   appended: "it is appended to the leader's log",
   copied: "a follower has copied it",
   committed: "all in sync have it: the high watermark passes it",
-  settled: "the produce leaves the purgatory",
+  completed: "the produce leaves the purgatory",
   answered: "the client has its answer",
 };
 

@@ -12,7 +12,7 @@ const HEAD = 26;
 const MARGIN = 24;
 const BEHIND = 0.65; // of the columns lie before the step shown
 
-/** What is drawn: the columns from `first` on, and where they and the lanes are. */
+/** The drawn part: the columns from `first` on, and the places of columns and lanes. */
 class Frame {
   constructor(story, shown, position, width) {
     this.columns = Math.max(3, Math.floor((width - 2 * MARGIN) / COLUMN) + 1);
@@ -33,7 +33,7 @@ class Frame {
     return this.lanes.get(node);
   }
 
-  /** Where a step is; between two columns if it is not shown. */
+  /** The place of a step; between two columns if it is not shown. */
   xOf(index) {
     if (this.positions.has(index)) return this.x(this.positions.get(index));
     return this.x(this.shown.findLastIndex((one) => one < index) + 0.5);

@@ -13,7 +13,7 @@ const KINDS = { down: "down", pause: "paused" };
 const placeOf = ({ file, line }) => `${file.split(/[\\/]/).pop()}:${line}`;
 const lasts = (one, index) => one.from <= index && (one.until === null || index < one.until);
 
-/** What a library's steps did, by their indexes, in words. */
+/** The effects of a library's steps, by their indexes, in words. */
 function wordsOf(messages) {
   const words = new Map();
   messages.forEach((one) => { if (!words.has(one.sent)) words.set(one.sent, `sends to ${one.target}: ${one.text}`); });
@@ -178,7 +178,7 @@ class Story {
     return item;
   }
 
-  /** What a host or broker does at the step: its state, its last step, and its tasks that wait. */
+  /** A host or broker at the step: its state, its last step, and its waiting tasks. */
   #host(node) {
     const { steps, bands, waits } = this.story;
     const place = newElement("div", undefined, "host");

@@ -10,7 +10,7 @@ const MOST_IN_COLUMNS = 5;
 const USUAL = ["immediate", "completed", "expired"];
 const RATE_OVER_MS = 1000;
 
-/** What an operation is, in a sentence. */
+/** An operation, in a sentence. */
 function described(operation, atUs) {
   const keys = operation.keys.length > 3
     ? `${operation.keys.slice(0, 3).join(", ")} and ${operation.keys.length - 3} more`
@@ -188,7 +188,7 @@ class WheelCard {
   }
 }
 
-/** Where a key leads: from the mark at an index, or before it where that one is gone, of so many. */
+/** The mark that a key leads to: from an index, or before it where that mark is gone, of so many. */
 const WALKS = {
   ArrowRight: (at, count, isThere) => (isThere ? Math.min(at + 1, count - 1) : Math.max(at, 0)),
   ArrowDown: (at, count, isThere) => WALKS.ArrowRight(at, count, isThere),
@@ -212,7 +212,7 @@ function inOrder(broker) {
 
 const isUsed = ({ pending, outcomes }) => pending > 0 || Object.values(outcomes).some((count) => count > 0);
 
-/** What its purgatories count; a broker has a dozen, of which those are left out that nobody came to. */
+/** The counts of its purgatories; a broker has a dozen, and unused ones are left out. */
 function countsOf(broker) {
   const heads = [["purgatory", false], ["waiting", true], ["at once", true], ["completed", true], ["expired", true]];
   const purgatories = [...broker.purgatories.values()].filter(isUsed);
@@ -304,7 +304,7 @@ export class WheelCards {
     return Object.fromEntries([...this.cards].map(([id, card]) => [id, card.drawing.drawn]));
   }
 
-  /** Which mark is circled on each broker's wheel, or null. */
+  /** The circled mark on each broker's wheel, or null. */
   get circled() {
     return Object.fromEntries([...this.cards].map(([id, card]) => [id, card.chosenId]));
   }

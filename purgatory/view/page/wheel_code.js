@@ -147,7 +147,7 @@ export function linesOf(step, before, expirations) {
   return lines.run;
 }
 
-/** What kind of step it is, in a word or two. */
+/** The kind of a step, in a word or two. */
 export function stepName(step, before) {
   if (step.task !== undefined) {
     if (step.ran?.length) return "insert: due at once";
@@ -157,7 +157,7 @@ export function stepName(step, before) {
   return step.reinserted.length ? "advance, insert again" : "advance";
 }
 
-/** What a step did, in sentences. */
+/** The effects of a step, in sentences. */
 export function happened(step, seconds) {
   if (step.task !== undefined) {
     const home = homeOf(step.state, step.task);

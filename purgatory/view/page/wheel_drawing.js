@@ -69,7 +69,7 @@ export class WheelDrawing {
   /** Let something move by an effect of the model. */
   begin({ kind, operation, outcome }, nowMs) {
     this.changed = true;
-    if (kind === "settled") {
+    if (kind === "completed") {
       this.falling.delete(operation);
       if (this.flashes.length < MOST_FLASHES && operation.x !== undefined) {
         this.flashes.push({ x: operation.x, y: operation.y, outcome, sinceMs: nowMs });

@@ -46,7 +46,7 @@ export class Geometry {
     return this.radii(level)[1] - LABEL_INSET;
   }
 
-  /** Where the hand of a level stands: the bucket that holds the present. */
+  /** The place of a level's hand: the bucket that holds the present. */
   nowBucket({ covers_ms, tick_ms }) {
     return Math.floor(covers_ms[0] / tick_ms) % this.size;
   }

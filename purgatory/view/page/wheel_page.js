@@ -23,7 +23,7 @@ function stateOf(walk, index) {
   return { at_us: 0, brokers: [broker], operations, pending, shown: pending, topics: [], groups: [], transactions: [], faults: [], unknown: [] };
 }
 
-/** What changes from one state to the next, as on the wire. */
+/** The changes from one state to the next, as on the wire. */
 function changesBetween(from, to) {
   const before = new Map(from.operations.map((tuple) => [tuple[0], tuple]));
   const after = new Map(to.operations.map((tuple) => [tuple[0], tuple]));
@@ -35,7 +35,7 @@ function changesBetween(from, to) {
     else if (was[7] !== tuple[7] || was[8] !== tuple[8]) changes.push({ change: "moved", id, level: tuple[7], bucket: tuple[8] });
   }
   for (const id of before.keys()) {
-    if (!after.has(id)) changes.push({ change: "settled", id, broker: 0, purgatory: "Produce", kind: "task", outcome: "completed", keys: [] });
+    if (!after.has(id)) changes.push({ change: "completed", id, broker: 0, purgatory: "Produce", kind: "task", outcome: "completed", keys: [] });
   }
   return changes;
 }
@@ -145,7 +145,7 @@ class Lesson {
   }
 }
 
-/** Where all tasks are, in words, for who does not see the picture. */
+/** The places of all tasks, in words, for those who can't see the picture. */
 function heldIn(state) {
   const held = state.levels.flatMap(({ level, buckets }) => buckets.flatMap(({ tasks }, bucket) =>
     (tasks.length ? [`level ${level}, bucket ${bucket}: ${tasks.slice(0, 12).join(", ")}${tasks.length > 12 ? ` and ${tasks.length - 12} more` : ""}`] : [])));

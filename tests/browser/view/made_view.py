@@ -108,7 +108,7 @@ class MadeView:
         self.told(broker, purgatory)[outcome] += 1
         told = {"id": number, "broker": broker, "purgatory": purgatory, "kind": kind, "keys": keys}
         wait_us = self.now_ms * 1000 - start_us
-        change = {"at_us": self.now_ms * 1000, "change": "settled", "outcome": outcome}
+        change = {"at_us": self.now_ms * 1000, "change": "completed", "outcome": outcome}
         return change | told | {"wait_us": wait_us}
 
     def step(self, ms: int = 1, completed: int = 1) -> list[Json]:
@@ -151,7 +151,7 @@ class MadeView:
         return [here | change for change in [*ends, watermark]]
 
     def pending(self, broker: int, purgatory: str) -> int:
-        """How many wait there."""
+        """The number of operations that wait there."""
         return sum(one[1] == broker and one[2] == purgatory for one in self.operations.values())
 
     def state(self) -> Json:
@@ -204,7 +204,7 @@ def request_trace(offset: int, at_us: int) -> Json:
     """A produce from its creation to its answer."""
     steps = [("created", None, 0), ("sent", None, 40), ("arrived", 0, 300), ("served", 0, 310)]
     steps += [("appended", 0, 350), ("copied", 1, 1_900), ("copied", 2, 2_400)]
-    steps += [("committed", 0, 2_800), ("settled", 0, 2_801), ("answered", None, 3_100)]
+    steps += [("committed", 0, 2_800), ("completed", 0, 2_801), ("answered", None, 3_100)]
     stages = [
         {"name": name, "broker": broker, "at_us": at_us + after} for name, broker, after in steps
     ]

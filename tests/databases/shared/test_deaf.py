@@ -495,7 +495,7 @@ async def test_the_socket_of_a_killed_process_is_removed(tmp_path: Path) -> None
 
 
 @on_loop
-async def test_a_stopped_process_blocks_no_other_and_gets_the_highest_numbers(
+async def test_stopped_process_blocks_no_other_and_gets_the_maxima(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "s"
@@ -573,7 +573,7 @@ async def test_a_slot_that_moves_takes_its_keys_along(tmp_path: Path, told_first
 
 
 def subscribers_of(node: Redis, channel: str) -> int:
-    """How many connections subscribe to a channel of this node; what is not its slot has none."""
+    """Connections that subscribe to a channel of this node; what is not its slot has none."""
     import redis
 
     try:

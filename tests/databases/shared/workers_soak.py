@@ -72,7 +72,7 @@ class Soak:
         self.clients = clients
         self.keys = [f"log:{number}" for number in range(keys)]
         self.tried: Counter[str] = Counter()
-        """How often a value was raised, or may have been: no answer may be above."""
+        """The number of times that a value was raised, or may have been: no answer may be above."""
         self.reached: dict[str, list[tuple[int, float]]] = {key: [] for key in self.keys}
         """The values of each key that were committed, and when that was known."""
         self.faults: list[tuple[str, float, float]] = []

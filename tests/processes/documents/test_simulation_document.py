@@ -52,8 +52,8 @@ def test_each_scenario_shown_is_valid(block: str) -> None:
 @pytest.mark.parametrize("name", ROWS)
 def test_each_column_of_the_trace_is_described(name: str) -> None:
     described = [
-        (column, kind, null)
-        for columns, kind, null, _ in rows_after(f"### Table `{name}`", TRACES)
+        (column, kind.rstrip("?"), kind.endswith("?"))
+        for columns, kind, _ in rows_after(f"### Table `{name}`", TRACES)
         for column in re.findall(r"`(\w+)`", columns)
     ]
     names = {"list<element: string not null>": "list of string"}
@@ -61,7 +61,7 @@ def test_each_column_of_the_trace_is_described(name: str) -> None:
         (
             field.name,
             names.get(str(field.type), str(field.type)),
-            "yes" if field.nullable else "no",
+            field.nullable,
         )
         for field in arrow_schema(name)
     ]

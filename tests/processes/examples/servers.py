@@ -116,7 +116,7 @@ def running(
 
 
 class ParkedFetch:
-    """How many polls wait in a server; of several workers, as each was seen last."""
+    """The number of polls that wait in a server; of several workers, as each was seen last."""
 
     def __init__(self, client: httpx.Client, server: Server) -> None:
         self._client = client

@@ -57,7 +57,7 @@ def test_structlog_on_top_of_the_standard_library_names_its_loggers(
     ]
 
 
-def test_the_standard_librarys_records_have_the_values_in_text_and_beside_it(
+def test_logging_records_have_values_in_text_and_as_attributes(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     probe = server.fail_in("on_complete")
@@ -126,7 +126,7 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(("configuration", "wanted"), CONFIGURED)
-def test_a_program_that_configured_only_the_standard_library_is_respected(
+def test_logging_configured_by_the_program_is_respected(
     configuration: str, wanted: list[str]
 ) -> None:
     printed = printed_by(PROGRAM.format(configuration=configuration))

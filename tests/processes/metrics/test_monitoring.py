@@ -88,7 +88,7 @@ def test_each_alert_is_tested_firing_and_not_firing() -> None:
 def test_the_page_explains_each_alert_and_each_panel(dashboard: Json) -> None:
     page = (MONITORING / "README.md").read_text()
     assert re.findall(r"^### (\w+)$", page, re.MULTILINE) == alerts()
-    assert f"| {len(alerts())} alerts |" in page
+    assert f": {len(alerts())} alerts;" in page
     rows = re.findall(r"^\| ([^|]+) \| [^|]+ \|$", page.split("## The dashboard")[1], re.M)
     assert rows[1:] == [panel["title"] for panel in panels_of(dashboard)]
 

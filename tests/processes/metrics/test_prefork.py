@@ -138,8 +138,8 @@ def test_workers_add_up_and_the_dead_keep_their_counts(server: Server) -> None:
 
     server.kill(third)
     values = first.scrape()
-    assert values[pending] == 3, "what waited in it is gone"
-    assert values[total] == immediate, "what it counted stays"
+    assert values[pending] == 3, "its waiting operations are gone"
+    assert values[total] == immediate, "its counts stay"
 
     replacement = server.next_worker()
     replacement.work(waiting=4, immediate=5)

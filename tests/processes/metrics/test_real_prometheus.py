@@ -103,7 +103,7 @@ def until(what: str, look: Callable[[], T]) -> T:
 
 
 @pytest.mark.slow
-def test_prometheus_has_the_servers_counts_and_alerts_on_a_stalled_follower(
+def test_prometheus_scrapes_and_alerts_on_a_stalled_follower(
     tmp_path: Path,
 ) -> None:
     installed("prometheus")

@@ -605,7 +605,7 @@ def test_a_relay_that_is_refused_raises_where_it_is_entered(logs: list[Any]) -> 
     assert [entry["event"] for entry in logs].count("relay_refused") == 2
 
 
-def test_a_relay_that_worked_before_is_tried_again_whatever_the_server_says() -> None:
+def test_relay_that_worked_before_is_retried_after_any_error() -> None:
     async def main() -> None:
         relay = FakeRelay()
         async with SharedPurgatory("Fetch", relay, lambda keys: {"k": 1}) as purgatory:
@@ -742,7 +742,7 @@ def test_purgatories_share_a_relay_until_the_last_one_is_closed() -> None:
         world.run(main())
 
 
-def test_a_purgatory_that_closes_while_it_subscribes_leaves_the_keys_of_others() -> None:
+def test_close_during_a_subscription_keeps_the_keys_of_others() -> None:
     async def main() -> None:
         relay = FakeRelay()
         fetch = await SharedPurgatory("Fetch", relay, lambda keys: {}).__aenter__()

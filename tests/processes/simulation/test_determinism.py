@@ -139,7 +139,7 @@ def test_another_seed_gives_another_trace(trace: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("hash_seed", ["0", "4711"])
-def test_the_same_seed_gives_the_same_bytes_in_a_process_with_other_hashes(
+def test_seed_gives_the_same_bytes_despite_other_hash_seeds(
     hash_seed: str, trace: Path, tmp_path: Path
 ) -> None:
     scenario = tmp_path / "everything.toml"

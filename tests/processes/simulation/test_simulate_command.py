@@ -184,7 +184,7 @@ def test_invalid_input_ends_with_status_2_and_a_message(
     assert "Traceback" not in ran.err and ran.out == ""
 
 
-def test_error_of_a_scenario_file_names_file_key_value_and_valid_values(
+def test_scenario_error_names_file_key_value_and_valid_values(
     tmp_path: Path, run_command: RunCommand
 ) -> None:
     path = tmp_path / "wrong.toml"
@@ -233,7 +233,7 @@ def test_a_trace_that_cannot_be_made_is_an_error(
     assert f"{tmp_path / 'file' / 'trace'}: cannot be made: Not a directory" in ran.err
 
 
-def test_full_disk_ends_the_run_with_a_message_and_an_incomplete_trace(
+def test_full_disk_ends_the_run_and_leaves_an_incomplete_trace(
     small: str, tmp_path: Path, run_command: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_arguments: object) -> None:

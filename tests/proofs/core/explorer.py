@@ -43,7 +43,7 @@ Build = Callable[[], Program]
 """Makes a new program: a program is run once."""
 
 NATIVE_RATES = (0.05, 0.1, 0.2, 0.5)
-"""How often random schedules of the native core switch: it has a tenth of the points."""
+"""The rate of switches in random schedules of the native core: it has a tenth of the points."""
 
 FIRST_TURNS: list[dict[int, int]] = [{}, {0: 1}]
 """The thread that begins, of two."""

@@ -158,7 +158,7 @@ class Scheduler:
         self.stop = NEVER
         """At a trace of this length the strategy is asked; 0 while the threads are being ended."""
         self.waiting = 0
-        """How many wait for a lock."""
+        """The number of threads that wait for a lock."""
         self.operations: dict[int, int] = {}
         """By identity: the offset from an access to this operation's."""
         self.current: ScheduledThread | None = None

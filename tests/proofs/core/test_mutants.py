@@ -15,7 +15,7 @@ from tests.unit.core.mutants import MUTANTS, Mutant
 pytestmark = pytest.mark.once
 
 RANDOM_SCHEDULES = 2_000
-"""How many are tried of a program of three threads; the slowest mutant needs 545."""
+"""Schedules that are tried of a program of three threads; the slowest mutant needs 545."""
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.fault)

@@ -91,7 +91,7 @@ MOST_NS = 2**61
 
 
 class Settings(NamedTuple):
-    """How both purgatories are made."""
+    """The construction of both purgatories."""
 
     timer_enabled: bool = True
     max_pending: int | None = None

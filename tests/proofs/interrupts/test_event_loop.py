@@ -24,7 +24,7 @@ DRIVER = (str(async_purgatory.__file__), str(loop_reaper.__file__))
 """The files under test: the rest of the library has tests of its own."""
 
 LATEST_S = (AGAIN_MS + 2) / 1_000
-"""How much later than it should a timeout may come, after one interrupt."""
+"""The time by which a timeout may be late after one interrupt."""
 
 
 class SignalError(Exception):

@@ -71,7 +71,7 @@ def test_an_exception_that_the_call_swallows_counts_as_an_interrupt() -> None:
     assert {place.function for place in report.places} >= {"Account.__init__", "Account.clean_up"}
 
 
-def test_second_interrupt_is_raised_in_the_first_ones_cleanup_and_in_later_calls() -> None:
+def test_second_interrupt_is_raised_in_cleanup_and_later_calls() -> None:
     found: set[str] = set()
 
     def scenario() -> Scenario:

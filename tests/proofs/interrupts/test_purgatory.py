@@ -151,7 +151,7 @@ class World:
             assert one.outcome is not Outcome.PENDING, "it waits for ever"
             assert one.calls in CALLBACKS[one.outcome], (one.outcome, one.calls)
             assert one._op_stage == DONE
-            assert one.told >= 1 or self.a_listener_may_fail, "who waits was not told"
+            assert one.told >= 1 or self.a_listener_may_fail, "the waiting caller was not notified"
             assert one.wait(0) is one.outcome
             assert self.completed.count(id(one)) <= 1
         counted = purgatory.counters.outcomes
@@ -444,9 +444,7 @@ def test_timer_alone_completes_an_interrupted_expiry(
 
 @pytest.mark.parametrize("error", [SignalError, RecursionError])
 @pytest.mark.parametrize("call", IN_PYTHON)
-def test_an_error_that_callbacks_may_raise_as_well_does_no_harm_either(
-    call: Call, error: type[Exception]
-) -> None:
+def test_error_that_callbacks_may_raise_does_no_harm(call: Call, error: type[Exception]) -> None:
     """At a sample of all places: such an error may be taken for one of a callback, and logged."""
     number = CALLS.index(call)
     scenario = scenario_of(call, THEN[number % 3], a_listener_may_fail=True)

@@ -14,7 +14,7 @@ class Configuration(NamedTuple):
     script: str
     """The threads' calls: a macro of ``scripts.pml``."""
     policy: str = ""
-    """How it is closed, if it is."""
+    """The policy by which it is closed, if it is."""
     search: Search = "safety"
     broken: str = ""
     """The macro that breaks a rule; empty for the model as it is."""

@@ -297,7 +297,7 @@ def test_an_interrupt_at_any_instruction_loses_no_task(scenario: Callable[[], Sc
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("scenario", LONG, ids=lambda scenario: scenario.__name__)
-def test_an_interrupt_at_each_instruction_of_the_longest_calls_loses_no_task(
+def test_interrupt_anywhere_in_long_calls_loses_no_task(
     scenario: Callable[[], Scenario],
 ) -> None:
     report = interrupt_everywhere(scenario, where=TIMER)

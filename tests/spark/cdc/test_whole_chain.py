@@ -42,7 +42,7 @@ _ROOT = Path(__file__).parents[3]
 _FAULTS_S = 6.0
 _SEED = 603
 _STEPS = 130
-"""How many of the random workload have all kinds of statements and types, with this seed."""
+"""The part of the random workload that has all kinds of statements and types, with this seed."""
 _LOST_ANSWERS = 10
 _PRODUCER = "purgatory-capture"
 _OF_READS = ("poll_skip", "nonmonotonic_poll", "reprocess", "effect_duplicate")

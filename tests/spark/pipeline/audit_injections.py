@@ -10,7 +10,7 @@ from tests.spark.pipeline.audit_rows import Commit, Read, Send, SmallTrace, Tran
 from tests.spark.pipeline.clean_run import CleanRun
 
 Added = Counter[str]
-"""How many cases of each anomaly an injection put in."""
+"""The number of cases of each anomaly that an injection put in."""
 
 Injection = Callable[[CleanRun, int], tuple[SmallTrace, Added]]
 
@@ -442,7 +442,7 @@ INJECTIONS: Mapping[str, tuple[Injection, bool]] = {
     "result_without_offset by its transaction": (_dropped_offset, False),
     "result_without_offset in one transaction": (_result_apart, True),
 }
-"""How to put in k of each anomaly, and whether the run needs effects and commits for it.
+"""Functions that put in k of each anomaly, and whether the run needs effects and commits for it.
 
 The first word is the anomaly's name; more words tell the ways to put it in apart.
 """

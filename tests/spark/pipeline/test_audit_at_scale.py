@@ -21,7 +21,7 @@ from tests.spark.pipeline.one_session import run_all
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 FEWER, MORE = 10, 25
-"""How many witnesses are shown, and how many cases there are to choose them from."""
+"""The number of witnesses shown, and that of the cases to choose them from."""
 
 
 def _results(out: Path) -> dict[str, list[Row]]:

@@ -90,7 +90,7 @@ def results_in(out: Path) -> Results:
 
 
 def tasks_done(progress: str) -> int:
-    """How many tasks the last line of progress in a text counts; 0 without any."""
+    """The number of tasks in the last line of progress of a text; 0 without any."""
     counts = re.findall(r"([\d,]+) of [\d,]+ tasks done", progress)
     return int(counts[-1].replace(",", "")) if counts else 0
 

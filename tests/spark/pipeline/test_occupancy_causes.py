@@ -87,7 +87,7 @@ def _parked_at(operations: list[Row], at_us: int) -> list[Row]:
 
 
 def _in_run(row: Row) -> int:
-    """How long an operation was parked before the end of the run."""
+    """The time that an operation was parked before the end of the run."""
     return max(0, min(int(row["end_us"]), END_US) - int(row["start_us"]))
 
 

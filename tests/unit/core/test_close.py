@@ -126,7 +126,7 @@ def test_close_wakes_waiting_threads(setting: Setting, policy: ClosePolicy) -> N
     ]
     run_threads(*waiters)
     assert told == [OUTCOME_OF[policy]]
-    assert operation.wait() is OUTCOME_OF[policy], "who comes later does not wait either"
+    assert operation.wait() is OUTCOME_OF[policy], "a later caller does not wait either"
 
 
 def test_a_context_manager_closes_also_when_its_block_raises() -> None:

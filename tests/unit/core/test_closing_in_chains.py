@@ -152,7 +152,7 @@ def test_deep_close_waits_for_a_taken_lock(
     run_at_depth(setting, MAX_DEPTH, lambda: setting.purgatory.close(policy, timeout=30))
     helper.join(30)
     assert other.outcome is OUTCOME_OF[policy]
-    assert other.wait(0) is OUTCOME_OF[policy], "who waits was told"
+    assert other.wait(0) is OUTCOME_OF[policy], "the waiting caller was notified"
     assert_in_time(logs)
     setting.assert_empty()
 

@@ -1,4 +1,4 @@
-"""How many may wait: a refusal that says so, and that counts."""
+"""The limit of pending operations: a refusal that names it, and that counts."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def was_never_submitted(setting: Setting, operation: OwnLock) -> None:
 
 
 def known_to_the_collector() -> list[int]:
-    """How many operations, purgatories and timers there are."""
+    """The number of operations, purgatories and timers."""
     kinds = [type(one) for one in gc.get_objects()]
     return [kinds.count(kind) for kind in (OwnLock, DelayedOperationPurgatory, SystemTimer)]
 
@@ -187,7 +187,7 @@ def test_an_operation_may_outlive_its_purgatory(how: str) -> None:
 
 
 def counts(ones: list[Any]) -> list[int]:
-    """How many references there are to each."""
+    """The number of references to each."""
     return [sys.getrefcount(one) for one in ones]
 
 

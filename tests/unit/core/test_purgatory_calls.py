@@ -446,7 +446,7 @@ def test_closed_purgatory_refuses_operations_with_an_error(setting: Setting) -> 
     assert setting.purgatory.cancel_for_key("a") == []
     other = Setting()
     other.submit(operation, "a")
-    assert other.purgatory.watched == 1, "what was refused may go elsewhere"
+    assert other.purgatory.watched == 1, "a refused operation may go elsewhere"
 
 
 @pytest.mark.parametrize("policy", ["EXPIRE", "", None, 3, ["expire"]], ids=repr)

@@ -39,7 +39,7 @@ def test_an_empty_purgatory_is_described(looked: Looked) -> None:
     assert set(one["outcomes"].values()) == {0}
 
 
-def test_oldest_operations_are_listed_first_with_age_and_remaining_time(looked: Looked) -> None:
+def test_oldest_operations_come_first_with_age_and_time_left(looked: Looked) -> None:
     for number in range(12):
         looked.purgatory.try_complete_else_watch(Probe(1_000 + number), [number, "all"])
         looked.pass_time(10)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from purgatory.former_names import FORMER, FormerName
+from purgatory.kafka.groups.group_manager import GroupManager
 
 
 @pytest.mark.parametrize("former", FORMER)
@@ -28,3 +29,14 @@ def test_former_method_raises_and_hasattr_is_false() -> None:
     assert not hasattr(Faults(), "lose_answers")
     with pytest.raises(AttributeError, match=r"lose_answers is gone; use Faults.lose_responses$"):
         Faults().lose_answers  # noqa: B018
+
+
+@pytest.mark.parametrize("former", ["join", "sync", "heartbeat", "leave"])
+def test_former_request_of_group_manager_raises_with_its_new_place(former: str) -> None:
+    with pytest.raises(AttributeError, match=rf"\.{former} is gone; use .*requests\.{former}$"):
+        getattr(GroupManager, former)
+
+
+def test_former_groups_of_group_manager_raise_with_their_new_place() -> None:
+    with pytest.raises(AttributeError, match=r"use GroupManager\.classic\.groups$"):
+        GroupManager.groups  # noqa: B018

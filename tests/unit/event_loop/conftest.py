@@ -100,7 +100,7 @@ def run_virtually(main: Main[T]) -> T:
 
 
 def passed_s() -> float:
-    """How long the running loop, which is in virtual time, has been."""
+    """The age of the running loop, which is in virtual time."""
     loop = asyncio.get_running_loop()
     return loop.clock.elapsed_us / US_PER_S if isinstance(loop, WorldLoop) else loop.time()
 
@@ -115,7 +115,7 @@ def block(seconds: float) -> None:
 
 
 def turns() -> int:
-    """How often the running loop, which is in virtual time, has looked what is due."""
+    """The number of times that the running loop, in virtual time, has looked for due timers."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop | WorldLoop)
     return loop.iterations

@@ -68,7 +68,7 @@ def test_a_task_group_that_fails_leaves_nothing_behind() -> None:
     run_virtually(main)
 
 
-def test_a_cancellation_in_the_middle_of_a_completion_is_not_swallowed() -> None:
+def test_cancellation_during_a_completion_is_not_swallowed() -> None:
     async def main() -> tuple[bool, Outcome]:
         async with new_purgatory() as purgatory:
             operation = Flagged()

@@ -59,7 +59,7 @@ def test_a_closed_purgatory_takes_nothing_and_closes_again() -> None:
     assert run_virtually(main) == 0
 
 
-def test_closing_waits_for_a_lock_of_yours_without_holding_up_the_loop() -> None:
+def test_close_waits_for_a_users_lock_without_blocking_the_loop() -> None:
     async def main() -> None:
         lock = threading.Lock()
 

@@ -77,7 +77,7 @@ async def assert_ended(submitted: asyncio.Task[Outcome], policy: ClosePolicy) ->
 
 
 @every_policy
-def test_two_tasks_that_close_at_once_both_wait_and_the_first_policy_counts(
+def test_concurrent_closes_both_wait_and_the_first_policy_counts(
     policy: ClosePolicy,
 ) -> None:
     async def main() -> None:
@@ -274,7 +274,7 @@ def test_wait_cancelled_while_its_purgatory_closes_is_dropped(policy: ClosePolic
 
 @every_policy
 @pytest.mark.parametrize("leave_at_once", [False, True])
-def test_every_kind_of_wait_for_a_threshold_alone_ends_with_a_clear_error(
+def test_wait_for_a_threshold_alone_ends_with_a_clear_error(
     policy: ClosePolicy, leave_at_once: bool
 ) -> None:
     async def main() -> None:

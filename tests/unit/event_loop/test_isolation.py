@@ -28,7 +28,7 @@ def asks_a_cancelled_future() -> Callable[[], bool]:
     return until
 
 
-def test_a_condition_that_raises_cancelled_ends_its_wait_and_no_other_timeout() -> None:
+def test_condition_that_raises_cancelled_ends_only_its_own_wait() -> None:
     async def main() -> list[tuple[type[BaseException], float]]:
         ended: list[tuple[type[BaseException], float]] = []
 

@@ -99,7 +99,7 @@ def test_the_heartbeat_is_stale_only_when_a_bucket_is_overdue() -> None:
     assert blocked > 10
 
 
-def test_an_interrupted_expiration_ends_the_loops_run_and_the_others_expire_later() -> None:
+def test_interrupted_expiration_ends_the_run_and_loses_no_other() -> None:
     loop = VirtualLoop()
     expired: list[str] = []
 

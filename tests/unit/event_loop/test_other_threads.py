@@ -176,7 +176,7 @@ def test_a_value_that_is_no_number_is_refused_where_it_is_reported() -> None:
     asyncio.run(main())
 
 
-def test_a_key_is_checked_once_for_many_notifications_and_again_after_an_advance() -> None:
+def test_many_notifications_of_a_key_cause_one_check() -> None:
     async def main() -> list[int | None]:
         seen: list[int | None] = []
         async with AsyncPurgatory("Fetch") as purgatory:

@@ -33,7 +33,7 @@ def calls() -> Iterator[list[int]]:
     signal.signal(HEARD, before)
 
 
-def test_waits_on_a_loop_end_at_a_signal_and_the_servers_handler_is_called(
+def test_signal_ends_waits_on_a_loop_and_reaches_the_server(
     calls: list[int],
 ) -> None:
     async def main() -> None:
@@ -99,7 +99,7 @@ def test_unhandled_signal_keeps_its_default() -> None:
     assert signal.getsignal(UNHANDLED) is before is signal.SIG_DFL
 
 
-def test_another_thread_than_the_main_one_hears_no_signal_and_changes_none() -> None:
+def test_other_threads_hear_no_signal_and_change_no_handler() -> None:
     before = signal.getsignal(HEARD)
     with DelayedOperationPurgatory("Fetch") as purgatory:
         thread = threading.Thread(target=close_on_signals, args=(purgatory, [HEARD]))

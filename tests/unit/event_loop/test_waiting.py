@@ -355,7 +355,7 @@ def test_waiting_in_a_thread_works_on_trio() -> None:
         trio.run(main, purgatory)
 
 
-def test_the_error_of_a_condition_reaches_the_waiter_with_its_traceback() -> None:
+def test_error_of_a_condition_reaches_the_waiter_with_traceback() -> None:
     def divide() -> float:
         return 1 / 0
 

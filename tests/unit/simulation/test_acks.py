@@ -89,7 +89,7 @@ def test_acks_all_alone_loses_nothing_when_the_leader_is_killed(acks: str, loses
     assert counts["committed"] == counts["records"] - counts["lost"] - counts["failed"]
 
 
-def test_acks_all_below_min_insync_replicas_is_refused_and_stores_nothing(
+def test_acks_all_below_min_insync_replicas_stores_nothing(
     tmp_path: Path,
 ) -> None:
     text = (

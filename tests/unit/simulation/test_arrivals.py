@@ -76,7 +76,7 @@ def test_without_a_column_of_sizes_there_are_none(tmp_path: Path) -> None:
     assert arrivals.sizes is None and len(arrivals) == 2
 
 
-def test_rows_out_of_order_are_sorted_and_equal_times_keep_their_order(tmp_path: Path) -> None:
+def test_rows_are_sorted_by_time_and_equal_times_keep_order(tmp_path: Path) -> None:
     path = csv_file(tmp_path, ["3,1", "1,2", "3,3", "2,4"])
     arrivals = read_arrivals(path, section("log.csv", time_unit="ns"))
     assert list(arrivals.times_ns) == [0, 1, 2, 2]

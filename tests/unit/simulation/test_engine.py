@@ -56,7 +56,7 @@ def test_an_event_in_the_past_runs_now() -> None:
     assert seen == [("late", 5 * NS_PER_MS + 7), ("now", 5 * NS_PER_MS + 7)]
 
 
-def test_timeouts_precede_events_of_their_millisecond_in_order_of_timer_names() -> None:
+def test_timeouts_precede_events_in_order_of_timer_names() -> None:
     engine = Engine()
     seen: list[tuple[str, int]] = []
     for name in ("b", "a"):

@@ -46,7 +46,7 @@ def run_with(
 STALL = 'kind = "stall_follower"\nbroker = 2\nat_ms = 1000\nduration_ms = 2000'
 
 
-def test_stalled_follower_expires_acks_all_produces_and_causes_duplicates(tmp_path: Path) -> None:
+def test_stalled_follower_expires_produces_and_causes_duplicates(tmp_path: Path) -> None:
     ran = run_with(
         STALL,
         cluster="replica_lag_time_max_ms = 9000",
@@ -67,7 +67,7 @@ def test_stalled_follower_expires_acks_all_produces_and_causes_duplicates(tmp_pa
     assert counts["acknowledged"] == counts["records"]
 
 
-def test_follower_stalled_beyond_the_lag_limit_leaves_the_isr_and_rejoins() -> None:
+def test_long_stalled_follower_leaves_the_isr_and_rejoins() -> None:
     ran = run_with(STALL, cluster="replica_lag_time_max_ms = 500")
     shrunk, grown = ran.told("isr_changed")
     assert (shrunk["before"], shrunk["now"]) == ([0, 1, 2], [0, 1])
@@ -128,7 +128,7 @@ duration_ms = 2500
 LAGGING = "session_timeout_ms = 200\nreplica_lag_time_max_ms = 400\n"
 
 
-def test_without_unclean_election_a_partition_waits_for_an_in_sync_member() -> None:
+def test_partition_waits_for_an_in_sync_replica_by_default() -> None:
     ran = run_with(LAST_ONE_LAGS, cluster=LAGGING)
     assert ran.summary["unclean_elections"] == 0
     nobody, again = ran.told("leader_elected")
@@ -137,7 +137,7 @@ def test_without_unclean_election_a_partition_waits_for_an_in_sync_member() -> N
     assert ran.producers("orders")["lost"] == 0
 
 
-def test_unclean_election_if_enabled_loses_records_that_the_new_leader_lacks() -> None:
+def test_unclean_election_loses_records_that_the_leader_lacks() -> None:
     ran = run_with(
         LAST_ONE_LAGS,
         cluster=LAGGING + "unclean_leader_election = true",
@@ -164,7 +164,7 @@ def test_lost_response_causes_a_retry_and_a_duplicate(tmp_path: Path) -> None:
     assert counts["duplicates"] >= 3
 
 
-def test_idempotent_producer_causes_no_duplicate_after_a_lost_response() -> None:
+def test_idempotent_retry_of_a_lost_response_adds_no_duplicate() -> None:
     ran = run_with(LOST_ANSWERS, producers=QUICK + "idempotence = true")
     counts = ran.producers("orders")
     assert counts["retries"] >= 3
@@ -172,7 +172,7 @@ def test_idempotent_producer_causes_no_duplicate_after_a_lost_response() -> None
     assert counts["acknowledged"] == counts["records"] == counts["committed"]
 
 
-def test_lost_response_without_retries_is_a_failure_with_unknown_outcome() -> None:
+def test_lost_response_without_retries_has_unknown_outcome() -> None:
     ran = run_with(LOST_ANSWERS, producers=QUICK + "retries = 0\nmax_in_flight = 1")
     counts = ran.producers("orders")
     assert counts["failed"] == counts["unknown"] == 3

@@ -80,7 +80,7 @@ def drive(clock: ManualClock, timer: SystemTimer, until_ms: int, step_ms: int) -
 
 
 @pytest.mark.parametrize("workers", ["inline", "one worker", "pool"])
-def test_a_cancel_that_returned_true_never_runs_and_any_other_ran_once(workers: str) -> None:
+def test_task_never_runs_after_a_true_cancel_and_else_runs_once(workers: str) -> None:
     """Tasks fall through three levels while two threads cancel the same ones."""
     wins: Counter[str] = Counter()
     for round_ in range(ROUNDS):
@@ -110,7 +110,7 @@ def test_a_cancel_that_returned_true_never_runs_and_any_other_ran_once(workers: 
 
 
 @pytest.mark.pure
-def test_a_cancel_that_meets_the_move_of_its_task_to_another_level_wins_without_waiting() -> None:
+def test_cancel_during_a_move_of_level_wins_without_waiting() -> None:
     """The cancel comes in the middle of the move, while the mover holds the lock."""
     clock = ManualClock()
     timer = SystemTimer("moved", clock=clock, executor=InlineExecutor())
@@ -140,7 +140,7 @@ def test_a_cancel_that_meets_the_move_of_its_task_to_another_level_wins_without_
     assert timer.size == 0
 
 
-def test_adds_from_many_threads_while_the_clock_moves_all_run_once_and_none_early() -> None:
+def test_adds_from_many_threads_all_run_once_and_none_early() -> None:
     clock = ManualClock()
     timer = SystemTimer("busy", clock=clock, executor=InlineExecutor())
     early: list[int] = []
@@ -198,7 +198,7 @@ def test_two_threads_that_drive_one_timer_run_each_task_once(workers: str) -> No
 
 
 @pytest.mark.pure
-def test_a_task_moves_to_another_timer_though_the_lock_of_the_first_is_held() -> None:
+def test_task_moves_to_another_timer_despite_the_firsts_lock() -> None:
     """Two timers have no order of locks: tasks may be moved both ways at once."""
     clock = ManualClock()
     first, second = (
@@ -296,7 +296,7 @@ def _collector_at_every_object() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_collector_at_every_object")
-def test_finalizers_that_add_and_cancel_in_the_middle_of_anything_do_no_harm() -> None:
+def test_finalizers_may_add_and_cancel_in_the_middle_of_any_call() -> None:
     clock = ManualClock()
     timer = SystemTimer("finalized", clock=clock)
     ran: list[int] = []
@@ -336,7 +336,7 @@ def test_finalizers_that_add_and_cancel_in_the_middle_of_anything_do_no_harm() -
 
 
 @pytest.mark.pure
-def test_a_finalizer_that_adds_while_a_level_is_made_finds_the_same_level(
+def test_finalizer_that_adds_during_a_levels_creation_finds_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     timer = SystemTimer("nested", clock=ManualClock(), executor=InlineExecutor())
@@ -356,7 +356,7 @@ def test_a_finalizer_that_adds_while_a_level_is_made_finds_the_same_level(
 
 
 @pytest.mark.pure
-def test_finalizer_that_adds_while_a_bucket_becomes_queued_does_not_queue_it_twice() -> None:
+def test_finalizer_that_adds_does_not_queue_a_bucket_twice() -> None:
     timer = SystemTimer("nested", clock=ManualClock(), executor=InlineExecutor())
     finalizers: list[Callable[[], object]] = [lambda: timer.call_later(5, int)]
 

@@ -85,7 +85,7 @@ def test_a_cancelled_task_is_let_go_at_once(timer: SystemTimer) -> None:
 
 
 @pytest.mark.parametrize("end", ["ran", "cancelled", "dropped"])
-def test_a_task_whose_time_is_over_is_freed_without_the_garbage_collector(
+def test_expired_task_is_freed_without_the_garbage_collector(
     clock: ManualClock, timer: SystemTimer, end: str
 ) -> None:
     task = NamedTask(5, "a", [])

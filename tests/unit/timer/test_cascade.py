@@ -105,7 +105,7 @@ def test_cascade_takes_the_lock_only_if_a_bucket_becomes_queued(
     assert watch.holds < 60, "20 buckets come into use, and each is taken once"
 
 
-def test_an_add_and_a_cancel_get_their_turn_in_the_middle_of_a_cascade(
+def test_add_and_cancel_get_their_turn_during_a_cascade(
     clock: ManualClock, timer: SystemTimer, ran: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock.advance_to(8_000)
@@ -131,7 +131,7 @@ def test_an_add_and_a_cancel_get_their_turn_in_the_middle_of_a_cascade(
         StopInTheMiddle(timer, patch)
         clock.advance_to(16_000)
         timer.advance_clock()
-    assert answers == [True, True, TASKS - 1], "what moves is pending all the while"
+    assert answers == [True, True, TASKS - 1], "moving tasks are pending all the while"
     assert timer.size == TASKS - 1
     timer._check()
     clock.advance(500)

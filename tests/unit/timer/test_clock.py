@@ -14,7 +14,7 @@ MS = 1_000_000
 LONG_S = 60
 
 
-def test_the_system_clock_is_the_machines_monotonic_one_in_nanoseconds() -> None:
+def test_system_clock_is_the_machines_monotonic_one_in_ns() -> None:
     clock = SystemClock()
     before_ns, now_ns, after_ns = time.monotonic_ns(), clock.now_ns(), time.monotonic_ns()
     assert before_ns <= now_ns <= after_ns
@@ -39,7 +39,7 @@ def test_the_system_clock_does_not_wait_for_the_past(until_ns: int) -> None:
     assert SystemClock().wait(Wake(), until_ns)
 
 
-def test_the_system_clock_waits_for_longer_than_a_thread_can_until_it_is_woken() -> None:
+def test_system_clock_waits_longer_than_a_threads_longest_wait() -> None:
     wake = Wake()
     woken = threading.Event()
 
@@ -149,7 +149,7 @@ def test_a_move_just_before_a_wait_is_registered_is_seen() -> None:
     began = time.monotonic()
     assert clock.wait(Wake(), 3_600_000 * MS)
     assert time.monotonic() - began < LONG_S
-    assert not clock._waiting, "who waits no longer is not registered"
+    assert not clock._waiting, "a thread that waits no longer is not registered"
 
 
 def test_a_wait_for_the_past_of_a_manual_clock_returns_at_once() -> None:

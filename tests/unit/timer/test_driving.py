@@ -67,7 +67,7 @@ def test_a_driver_that_sleeps_is_woken_by_an_earlier_task(
     assert timer.size == 1
 
 
-def test_a_driver_that_sleeps_elsewhere_is_notified_of_an_earlier_task(timer: SystemTimer) -> None:
+def test_driver_that_sleeps_elsewhere_hears_of_an_earlier_task(timer: SystemTimer) -> None:
     told: list[int | None] = []
     timer.on_earlier = lambda: told.append(timer.next_expiration_ms())
     for delay_ms in (300, 380, 20, 20, 30, 5):
@@ -146,7 +146,7 @@ class Jumping(Clock):
         return True
 
 
-def test_a_driver_waits_for_the_begin_of_the_first_bucket_or_the_end_of_its_timeout() -> None:
+def test_driver_waits_for_the_first_bucket_or_its_timeout() -> None:
     clock = Jumping()
     timer = inline_timer(clock)
     timer.call_later(250, int)
@@ -158,7 +158,7 @@ def test_a_driver_waits_for_the_begin_of_the_first_bucket_or_the_end_of_its_time
     assert clock.jumps_ms == [5, 240, 250]
 
 
-def test_a_driver_that_sleeps_by_the_machines_clock_is_woken_by_an_earlier_task() -> None:
+def test_earlier_task_wakes_a_driver_on_the_machines_clock() -> None:
     waits = threading.Event()
 
     class Telling(SystemClock):

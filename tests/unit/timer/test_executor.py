@@ -68,9 +68,7 @@ def test_inline_has_the_running_thread_run_the_tasks_of_another() -> None:
     assert ran == [("first", here), ("other", here)]
 
 
-def test_inline_executor_runs_a_task_submitted_between_its_last_look_and_the_end_of_its_turn() -> (
-    None
-):
+def test_inline_executor_runs_a_task_submitted_as_its_turn_ends() -> None:
     executor = InlineExecutor()
     ran: list[str] = []
     others = [threading.Thread(target=executor.submit, args=(ran.append, "late"))]
@@ -93,7 +91,7 @@ def test_inline_executor_runs_a_task_submitted_between_its_last_look_and_the_end
     assert ran == ["first", "late"]
 
 
-def test_inline_has_one_runner_after_two_threads_found_the_last_one_interrupted() -> None:
+def test_inline_executor_has_one_runner_after_an_interrupt() -> None:
     executor = InlineExecutor()
     ended = executor._runner
     executor._replace(ended)
@@ -159,7 +157,7 @@ def test_after_shutdown_the_worker_takes_nothing(worker: SingleThreadExecutor) -
         worker.submit(int)
 
 
-def test_a_shutdown_from_the_workers_own_thread_does_not_wait_for_itself(
+def test_shutdown_on_the_workers_thread_does_not_wait_for_itself(
     worker: SingleThreadExecutor,
 ) -> None:
     done = threading.Event()
@@ -197,7 +195,7 @@ def test_a_log_that_raises_does_not_escape_from_a_shutdown(worker: SingleThreadE
     assert logged == ["executor_still_runs"]
 
 
-def test_a_finalizer_that_submits_while_the_worker_starts_neither_blocks_nor_starts_another(
+def test_finalizer_that_submits_during_a_start_starts_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The garbage collector may run a finalizer wherever an object is made: here, a thread."""
@@ -262,7 +260,7 @@ def test_a_task_that_waits_for_a_slow_worker_can_still_be_cancelled() -> None:
     clock.advance(5)
     timer.advance_clock()
     assert started.wait(LONG_S)
-    assert timer.size == 2, "what waits for the worker is pending"
+    assert timer.size == 2, "tasks that wait for the worker are pending"
     assert victim.cancel()
     assert timer.size == 1
     other_done = threading.Event()
@@ -274,7 +272,7 @@ def test_a_task_that_waits_for_a_slow_worker_can_still_be_cancelled() -> None:
     timer.close()
 
 
-def test_a_task_runs_on_the_driving_thread_after_its_pool_was_shut_down(
+def test_task_runs_on_the_driving_thread_after_a_pools_shutdown(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock = ManualClock()
@@ -304,7 +302,7 @@ def _no_thread_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_no_thread_at_first")
-def test_a_worker_that_fails_to_start_once_is_started_with_the_next_task() -> None:
+def test_worker_that_failed_to_start_starts_with_the_next_task() -> None:
     worker = SingleThreadExecutor("the-worker")
     ran: list[str] = []
     with pytest.raises(RuntimeError, match="can't start new thread"):
@@ -323,7 +321,7 @@ def test_a_worker_that_never_started_is_shut_down_without_an_error() -> None:
 
 
 @pytest.mark.usefixtures("_no_thread_at_first")
-def test_tasks_run_on_the_driving_thread_while_the_worker_fails_to_start() -> None:
+def test_tasks_run_on_the_driving_thread_without_a_worker() -> None:
     clock = ManualClock()
     timer = SystemTimer("the-worker", clock=clock)
     threads: list[str] = []
@@ -351,7 +349,7 @@ class Later:
             self.calls.pop()()
 
 
-def test_tasks_that_a_pool_has_run_are_freed_and_the_others_are_counted() -> None:
+def test_pool_frees_the_tasks_it_ran_and_counts_the_others() -> None:
     clock, pool = ManualClock(), Later()
     timer = SystemTimer("pool", clock=clock, executor=pool)
     for number in range(1_000):
@@ -370,7 +368,7 @@ def test_tasks_that_a_pool_has_run_are_freed_and_the_others_are_counted() -> Non
 
 
 @pytest.mark.parametrize("how", ["added again", "cancelled, then added again"])
-def test_a_task_that_is_added_again_while_a_pool_has_it_waits_for_its_new_time(how: str) -> None:
+def test_task_added_again_while_in_a_pool_waits_for_its_new_time(how: str) -> None:
     clock, pool = ManualClock(), Later()
     timer = SystemTimer("pool", clock=clock, executor=pool)
     ran: list[object] = []
@@ -418,7 +416,7 @@ def test_a_pool_that_is_interrupted_loses_no_task() -> None:
 @pytest.mark.own_process
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system can't fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_child_runs_its_own_tasks_though_the_worker_was_busy_when_it_was_born() -> None:
+def test_child_of_a_busy_parent_runs_its_own_tasks() -> None:
     clock = ManualClock()
     timer = SystemTimer("forked", clock=clock)
     begun, go_on = threading.Event(), threading.Event()
@@ -451,7 +449,7 @@ def test_a_child_runs_its_own_tasks_though_the_worker_was_busy_when_it_was_born(
 @pytest.mark.own_process
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system can't fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_child_waits_for_no_lock_of_the_timer_and_cannot_cancel_tasks_of_its_parent() -> None:
+def test_child_waits_for_no_lock_and_cancels_no_parents_task() -> None:
     clock, ran = ManualClock(), list[str]()
     timer = SystemTimer("forked", clock=clock, executor=InlineExecutor())
     task = timer.call_later(5, ran.append, "the parent's")

@@ -12,7 +12,7 @@ from timer.histogram import MAX_PENDING, Histogram
 MS = 1_000_000
 
 
-def test_a_value_counts_in_the_first_bucket_whose_bound_it_does_not_exceed() -> None:
+def test_value_counts_in_the_first_bucket_that_covers_it() -> None:
     histogram = Histogram([0.5, 1, 2])
     for value_ns in (0, MS // 2, MS // 2 + 1, MS, MS + 1, 2 * MS, 2 * MS + 1, 10**12):
         histogram.observe(value_ns)

@@ -205,7 +205,7 @@ class ClockThatMeddles(ManualClock):
         return super().now_ns()
 
 
-def test_a_task_that_is_rescheduled_while_the_clock_is_read_does_not_run_early() -> None:
+def test_task_rescheduled_during_a_clock_read_is_not_early() -> None:
     clock = ClockThatMeddles()
     timer = SystemTimer("put off", clock=clock, executor=InlineExecutor())
     ran: list[int] = []

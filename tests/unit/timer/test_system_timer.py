@@ -62,7 +62,7 @@ def test_a_wheel_of_no_whole_size_is_refused_by_name_and_value(
         SystemTimer("bad", **{name: value})  # type: ignore[arg-type]
 
 
-def test_a_clock_below_zero_is_refused_since_minus_1_marks_an_idle_bucket() -> None:
+def test_clock_below_zero_is_refused() -> None:
     class Before(ManualClock):
         def now_ns(self) -> int:
             return -5 * MS
@@ -80,7 +80,7 @@ def test_a_timeout_that_is_no_integer_is_refused_by_value(
     assert repr(timeout_ms) in str(info.value)
 
 
-def test_tasks_run_in_the_order_of_their_milliseconds_even_after_a_long_pause(
+def test_tasks_run_by_millisecond_even_after_a_long_pause(
     clock: ManualClock, timer: SystemTimer, ran: list[object]
 ) -> None:
     delays = [19, 8_000, 400, 1, 450, 399, 20, 160_000, 7_999, 21, 2, 473, 159_999]
@@ -90,7 +90,7 @@ def test_tasks_run_in_the_order_of_their_milliseconds_even_after_a_long_pause(
     assert ran == sorted(delays)
 
 
-def test_tasks_of_one_millisecond_run_in_the_order_in_which_they_were_added(
+def test_tasks_of_one_millisecond_run_in_order_of_addition(
     clock: ManualClock, timer: SystemTimer, ran: list[object]
 ) -> None:
     for name in range(50):
@@ -99,7 +99,7 @@ def test_tasks_of_one_millisecond_run_in_the_order_in_which_they_were_added(
     assert ran == list(range(50))
 
 
-def test_cascaded_tasks_run_before_tasks_added_later_for_that_millisecond(
+def test_cascaded_tasks_run_before_tasks_added_later(
     clock: ManualClock, timer: SystemTimer, ran: list[object]
 ) -> None:
     """The coarse task was added before, but "second" is the first in the fine bucket."""
@@ -154,7 +154,7 @@ def test_a_failing_task_is_counted_logged_and_harms_no_other(
     assert "no number" in caplog.text
 
 
-def test_an_interrupt_in_a_task_passes_through_and_the_rest_runs_at_the_next_call(
+def test_interrupt_in_a_task_propagates_and_the_rest_runs_next(
     clock: ManualClock, timer: SystemTimer, ran: list[object]
 ) -> None:
     def interrupt() -> None:
@@ -189,7 +189,7 @@ def test_the_next_expiration_is_the_begin_of_the_first_bucket(
 ) -> None:
     assert timer.next_expiration_ms() is None
     timer.call_later(450, print)
-    assert timer.next_expiration_ms() == 1_200, "where its bucket on level 3 begins"
+    assert timer.next_expiration_ms() == 1_200, "the begin of its bucket on level 3"
     timer.call_later(7, print)
     assert timer.next_expiration_ms() == 1_007
 

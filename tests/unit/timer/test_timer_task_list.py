@@ -66,7 +66,7 @@ def test_removing_while_looking_is_safe() -> None:
     assert len(bucket) == 0
 
 
-def test_an_emptied_bucket_is_idle_and_its_entries_can_still_be_removed() -> None:
+def test_emptied_bucket_is_idle_and_its_entries_are_removable() -> None:
     bucket, entries = filled("ab")
     bucket.expiration_ms = 400
     held = bucket.entries

@@ -120,7 +120,7 @@ def test_450_ms_falls_through_three_levels_and_runs_on_time() -> None:
     assert clock.now_ms() == 450
 
 
-def test_tick_20_puts_an_expiration_of_237_into_bucket_11_that_begins_at_220() -> None:
+def test_tick_20_puts_an_expiration_of_237_into_bucket_11() -> None:
     assert place(new_wheel(tick_ms=20), 237) == (1, 11, 220)
 
 
@@ -130,7 +130,7 @@ def test_a_start_at_123_with_tick_20_is_rounded_down_to_120() -> None:
     assert wheel.end_ms == 520
 
 
-def test_the_interval_is_the_tick_times_the_size_and_the_next_tick_is_the_interval() -> None:
+def test_interval_is_tick_times_size_and_the_next_levels_tick() -> None:
     wheel = new_wheel(tick_ms=3, wheel_size=7)
     place(wheel, 10_000)
     assert [level.tick_ms for level in wheel.levels()] == [3, 21, 147, 1029, 7203]
@@ -153,16 +153,14 @@ def test_the_interval_is_the_tick_times_the_size_and_the_next_tick_is_the_interv
         (160_000, 5),
     ],
 )
-def test_four_levels_of_20_from_1_ms_cover_160_s_and_so_a_timeout_of_30_s(
-    delay_ms: int, levels: int
-) -> None:
+def test_four_levels_of_20_buckets_from_1_ms_cover_160_s(delay_ms: int, levels: int) -> None:
     timer = inline_timer(ManualClock())
     timer.call_later(delay_ms, print)
     assert timer.levels_in_use == levels
     assert timer.snapshot()["levels"][-1]["covers_ms"][1] > delay_ms
 
 
-def test_the_clock_moves_twice_for_tasks_at_200_and_840_ms_instead_of_840_times() -> None:
+def test_clock_moves_twice_for_tasks_at_200_and_840_ms() -> None:
     clock = ManualClock()
     timer = inline_timer(clock, tick_ms=1, wheel_size=1_000)
     ran: list[object] = []
@@ -175,7 +173,7 @@ def test_the_clock_moves_twice_for_tasks_at_200_and_840_ms_instead_of_840_times(
     assert empty_ticks == [199, 639]
 
 
-def test_with_20_buckets_the_same_two_tasks_stop_only_where_they_change_level() -> None:
+def test_clock_stops_with_20_buckets_only_at_changes_of_level() -> None:
     clock = ManualClock()
     timer = inline_timer(clock)
     timer.add(NamedTask(200, 1, []))
@@ -191,7 +189,7 @@ def test_an_entry_that_expires_within_the_present_tick_is_refused(expiration_ms:
     assert wheel.add(entry_at(120))
 
 
-def test_an_entry_goes_in_without_the_lock_only_where_the_bucket_is_queued() -> None:
+def test_entry_needs_no_lock_only_if_its_bucket_is_queued() -> None:
     wheel = new_wheel()
     refused = entry_at(7)
     assert not wheel.add_if_queued(refused)
@@ -272,13 +270,13 @@ def test_higher_levels_move_when_their_tick_is_over() -> None:
     assert [level.current_time_ms for level in wheel.levels()] == [400, 400, 400]
 
 
-def test_a_new_level_starts_at_the_time_of_the_one_below_rounded_down_to_its_own_tick() -> None:
+def test_new_level_starts_at_the_time_rounded_down_to_its_tick() -> None:
     wheel = new_wheel(start_ms=1_234)
     place(wheel, 1_234 + 500)
     assert [level.current_time_ms for level in wheel.levels()] == [1_234, 1_220, 1_200]
 
 
-def test_a_task_leaves_any_level_straight_to_execution_when_it_is_overdue() -> None:
+def test_overdue_task_runs_from_any_level_at_once() -> None:
     clock = ManualClock()
     timer = inline_timer(clock)
     ran: list[object] = []
@@ -292,7 +290,7 @@ def test_a_task_leaves_any_level_straight_to_execution_when_it_is_overdue() -> N
 @pytest.mark.parametrize("level", [1, 2, 3, 4])
 @pytest.mark.parametrize("offset_ms", [-1, 0, 1])
 @pytest.mark.parametrize("start_ms", [0, 1, 7_777])
-def test_a_task_at_the_edge_of_each_level_runs_in_its_very_millisecond(
+def test_task_at_the_edge_of_each_level_runs_in_its_millisecond(
     level: int, offset_ms: int, start_ms: int
 ) -> None:
     clock = ManualClock(start_ms)
@@ -305,7 +303,7 @@ def test_a_task_at_the_edge_of_each_level_runs_in_its_very_millisecond(
     assert len(stops) <= timer.levels_in_use
 
 
-def test_the_tasks_of_a_bucket_fall_in_the_order_in_which_they_were_added() -> None:
+def test_tasks_of_a_bucket_cascade_in_order_of_addition() -> None:
     clock = ManualClock()
     timer = inline_timer(clock)
     for name in range(5):

@@ -89,7 +89,7 @@ def test_an_insertion_expires_at_the_delay_after_the_present() -> None:
             assert step["expiration_ms"] == WALK["start_ms"] + step["delay_ms"]
 
 
-def test_after_the_seven_insertions_three_levels_stand_at_20_18_and_12_s() -> None:
+def test_three_levels_stand_at_20_18_and_12_s_after_7_insertions() -> None:
     walk = Walk()
     walk.take_first(8)
     minute_ms = WALK["start_ms"] // 60_000 * 60_000

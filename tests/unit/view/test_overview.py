@@ -20,7 +20,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> TracedRun:
     return TracedRun(folder)
 
 
-def test_each_request_counts_in_the_bucket_of_its_start_and_of_its_failure(run: TracedRun) -> None:
+def test_request_counts_in_the_buckets_of_its_start_and_failure(run: TracedRun) -> None:
     overview = run.overview
     width_us = overview["width_us"]
     started, failed = [0] * len(overview["started"]), [0] * len(overview["failed"])

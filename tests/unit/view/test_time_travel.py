@@ -55,7 +55,7 @@ def applied(state: State, changes: list[dict[str, Any]]) -> State:
             of_purgatory(brokers, operation[1], operation[2])["pending"] += 1
         elif what == "moved":
             operations[change["id"]][7:9] = [change["level"], change["bucket"]]
-        elif what == "settled":
+        elif what == "completed":
             purgatory = of_purgatory(brokers, change["broker"], change["purgatory"])
             purgatory["outcomes"][change["outcome"]] += 1
             if operations.pop(change["id"], None) is not None:

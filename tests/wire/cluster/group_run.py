@@ -14,7 +14,7 @@ from pathlib import Path
 
 _ROOT = Path(__file__).parents[3]
 WAIT_S = 40.0
-"""How long something may take that is to happen at all."""
+"""The longest time of anything that is to happen at all."""
 
 
 class Worker:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TIMEOUT_S = 20.0
-"""How long a call may take that is to succeed; a loaded machine must not fail a test."""
+"""The longest time of a call that is to succeed; a loaded machine must not fail a test."""
 
 
 class Record(NamedTuple):

@@ -231,7 +231,7 @@ def test_acks_0_producer_follows_a_moved_leader(
         assert led is not None
         before = led.log_end_offset
         while cluster.call(lambda: led.log_end_offset) == before:
-            assert time.monotonic() < deadline_s, "what it sent went nowhere"
+            assert time.monotonic() < deadline_s, "its records went nowhere"
             send(name)
 
 

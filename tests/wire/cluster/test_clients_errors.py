@@ -46,7 +46,7 @@ def test_client_retries_refused_sends(
     ) as refused:
         python_client.produce(name, _ALL)
     assert refused.uses == 3
-    assert _values(cluster, name, 3) == _ALL, "what was refused was not done"
+    assert _values(cluster, name, 3) == _ALL, "refused requests were not processed"
 
 
 @pytest.mark.parametrize("idempotent", [False, True])

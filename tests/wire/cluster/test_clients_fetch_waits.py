@@ -111,7 +111,7 @@ def test_fetch_for_one_more_byte_waits_until_its_timeout(topic: Topic) -> None:
     size = topic.batch_bytes
     sent_s = topic.reader.send_fetch(topic.name, 0, min_bytes=size + 1, max_wait_ms=150)
     came_s, records = topic.reader.receive_fetched()
-    assert len(records) == size, "what there is comes at the timeout"
+    assert len(records) == size, "available records come at the timeout"
     assert came_s - sent_s >= 0.150
 
 

@@ -297,7 +297,7 @@ def test_members_survive_compaction_of_a_long_log(monkeypatch: pytest.MonkeyPatc
                     assert await _commit(client, _offset(2)) == 0
             partition = cluster.brokers[first].manager.partition(TopicPartition(OFFSETS_TOPIC, 0))
             assert partition is not None
-            assert partition.log.start_offset > 10, "what the member's records said is cut off"
+            assert partition.log.start_offset > 10, "the member's records are cut off"
             await cluster.kill(first)
             answer = await _beat(cluster, 2)
             assert (answer.error_code, answer.member_epoch) == (0, 2)

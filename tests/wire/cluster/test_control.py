@@ -360,7 +360,7 @@ def test_command_line_sends_its_token() -> None:
         known = cluster.fault("list", PURGATORY_CONTROL_TOKEN="a-token")
         assert known.stdout == "no fault is active\n"
         assert cluster.said["metrics"].endswith("/metrics")
-        assert "control token" not in cluster.said, "who gave it knows it"
+        assert "control token" not in cluster.said, "its giver knows it"
     with _Cluster("--control-host", "0.0.0.0", "--metrics-port", "0") as cluster:
         token = cluster.said["control token"]
         cluster.said["control"] = cluster.said["control"].replace("0.0.0.0", "127.0.0.1")

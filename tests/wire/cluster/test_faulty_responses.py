@@ -200,7 +200,7 @@ def test_jumped_clock_expires_records() -> None:
         assert log.start_offset == 0
         cluster.fault.jump_clock(leader, jump_ms=2 * _DAY_MS)
         broker.apply_retention(broker.now_ms())
-        assert log.start_offset == 1, "what it keeps for a day is older"
+        assert log.start_offset == 1, "records kept for a day are older"
         then.end()
 
     _run(main, retention_ms=_DAY_MS)

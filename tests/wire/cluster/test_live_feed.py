@@ -167,7 +167,7 @@ def test_produce_is_traced_until_its_response() -> None:
                 names = [one["name"] for one in journey["stages"]]
                 assert names[:3] == ["arrived", "served", "appended"]
                 assert names.count("copied") >= 1
-                assert {"committed", "settled", "answered"} <= {*names}
+                assert {"committed", "completed", "answered"} <= {*names}
                 times = [one["at_us"] for one in journey["stages"]]
                 assert times == sorted(times)
                 leader = journey["stages"][0]["broker"]

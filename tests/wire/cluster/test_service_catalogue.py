@@ -22,7 +22,7 @@ KINDS = ("classic", "consumer", "share")
 
 
 class Wrong(NamedTuple):
-    """How a wrong service is found."""
+    """The check that finds a wrong service."""
 
     anomaly: str
     expect: str

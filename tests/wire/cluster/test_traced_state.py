@@ -15,7 +15,7 @@ from purgatory.cluster.control.live_feed import ClusterModel, LiveFeed
 from purgatory.view.time_travel import TracedRun
 
 QUIET_S = 1.0
-"""How long nothing is to change before the states are compared: ten looks of the trace."""
+"""The time without a change before the states are compared: ten looks of the trace."""
 
 
 def compared(state: dict[str, Any], alive: set[int]) -> dict[str, Any]:

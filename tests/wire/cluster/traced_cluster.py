@@ -66,7 +66,7 @@ class ToldCluster:
     def on_moved(self, change: Told) -> None:
         self.operations[change["id"]][7:] = [change["level"], change["bucket"]]
 
-    def on_settled(self, change: Told) -> None:
+    def on_completed(self, change: Told) -> None:
         self.completed.append(change)
         purgatory = self.purgatory(change)
         if change["outcome"] != "immediate":
@@ -74,7 +74,7 @@ class ToldCluster:
             self.operations.pop(change["id"])
         purgatory["outcomes"][change["outcome"]] += 1
 
-    def on_settled_many(self, change: Told) -> None:
+    def on_completed_many(self, change: Told) -> None:
         purgatory = self.purgatory(change)
         for outcome, number in change["outcomes"].items():
             purgatory["outcomes"][outcome] += number

@@ -32,7 +32,7 @@ CONSUMERS = [
     {"group": AMID, "assignment": "assign", "isolation": COMMITTED},
     {"group": "copies", "assignment": "subscribe", "isolation": COMMITTED},
 ]
-"""How the clients are configured, for the head of a trace."""
+"""The clients' settings, for the head of a trace."""
 
 
 def producer(served: Served, name: str, **settings: Any) -> Producer:

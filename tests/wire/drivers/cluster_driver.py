@@ -64,7 +64,7 @@ _LOOK_S = 0.001
 _REST_S = 0.01
 _LONG_REST_S = 0.3
 """A rest in which something would change if anything still did."""
-"""How long nothing must change any more."""
+"""The time in which nothing may change any more."""
 
 _PRODUCE, _FETCH, _INIT, _ADD, _END = 0, 1, 22, 24, 26
 _VERSIONS = {_PRODUCE: 9, _FETCH: 11, _INIT: 4, _ADD: 3, _END: 3}

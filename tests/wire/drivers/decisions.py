@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from purgatory.kafka import TransactionResult
 
 MARKERS = {TransactionResult.COMMIT: "!", TransactionResult.ABORT: "x"}
-"""How a transaction's marker is shown among the records of a log."""
+"""The form of a transaction's marker among the records of a log."""
 
 
 @dataclass(frozen=True)

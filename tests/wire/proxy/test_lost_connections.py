@@ -113,7 +113,7 @@ def test_broker_that_disconnects_during_a_request_closes_its_client(is_whole: bo
 
 
 @pytest.mark.parametrize("leaves", [True, False])
-def test_a_response_that_is_late_outlives_neither_its_client_nor_the_proxy(leaves: bool) -> None:
+def test_late_response_outlives_neither_client_nor_proxy(leaves: bool) -> None:
     async def run() -> None:
         async with broker_that_replies(lambda frame: prefixed(frame[4:8] + bytes(6))) as address:
             proxy = Proxy(ProxyConfig(to=[address]))

@@ -59,7 +59,7 @@ def proxy(brokers: int) -> Iterator[ThreadedProxy]:
 
 
 def found_in(proxy: ThreadedProxy) -> Found:
-    """How many cases of each anomaly an audit finds, by group and verdict."""
+    """The number of cases of each anomaly that an audit finds, by group and verdict."""
     findings = proxy.audit(CONFIGURATION)
     assert not findings.undecided
     return {(one.anomaly, one.group, one.verdict): one.count for one in findings}

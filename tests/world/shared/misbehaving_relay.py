@@ -15,7 +15,7 @@ from purgatory.shared.relay import Relay
 
 @dataclass
 class Chances:
-    """How often what goes wrong, from 0 to 1."""
+    """The rate of each misbehaviour, from 0 to 1."""
 
     loss: float = 0.0
     double: float = 0.0

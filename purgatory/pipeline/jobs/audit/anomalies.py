@@ -153,7 +153,7 @@ OPTIONAL = ("effects", "commits", "transactions")
 AUDIT_TABLES = ("sends", "reads", *OPTIONAL)
 
 
-# How much of something an audit takes at once, and shows.
+# Sizes of what an audit takes at once, and shows.
 
 
 SPLIT = 250_000

@@ -135,7 +135,7 @@ def test_killed_apply_has_each_change_once(
         assert len(offsets) == RECORDS
         assert target.select_own("purgatory_pending") == []
         reads = target.select_own("purgatory_reads")
-        assert len(reads) > RECORDS, "what was killed was delivered again"
+        assert len(reads) > RECORDS, "the killed batch was delivered again"
         name = f"{url.partition(':')[0]}-{mode}"
         write_trace(target, traces / name, name)
 

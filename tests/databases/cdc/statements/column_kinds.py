@@ -196,7 +196,7 @@ COMMON = (
 
 
 def number_of_literals() -> int:
-    """How many forms of literals there are in all."""
+    """The number of all forms of literals."""
     return sum(len(kind.literals) for kind in KINDS.values())
 
 

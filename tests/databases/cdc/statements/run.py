@@ -39,7 +39,7 @@ class Proof:
 
     @property
     def statements(self) -> int:
-        """How many were tried."""
+        """The number of statements tried."""
         return sum(outcome.tried for outcome in self.outcomes)
 
     @property

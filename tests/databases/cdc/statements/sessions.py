@@ -54,7 +54,7 @@ _STRANGE = (
 
 @dataclass(frozen=True)
 class Session:
-    """How one connection to the source is set up."""
+    """The settings of one connection to the source."""
 
     charset: str = "utf8mb4"
     sql_mode: str = ""

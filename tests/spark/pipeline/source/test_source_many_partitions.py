@@ -28,7 +28,7 @@ PARTITIONS = 200
 RECORDS = 10 * PARTITIONS
 BROKERS = 3
 _TASKS = 2
-"""How many tasks the session of the tests runs at a time."""
+"""Tasks that the session of the tests runs at a time."""
 
 
 @pytest.fixture(scope="module")

@@ -163,5 +163,5 @@ def wait_for_results(process: subprocess.Popen[str], out: Path) -> None:
 
 
 def batches(out: Path) -> int:
-    """How many batches were committed."""
+    """The number of committed batches."""
     return len(list((out / "checkpoint").glob("*/commits/[0-9]*")))

@@ -211,7 +211,7 @@ def test_member_with_another_epoch_is_fenced(world: ConsumerWorld) -> None:
     assert one.ask(epoch=2, owned=too_many).error is ErrorCode.FENCED_MEMBER_EPOCH
     missed = one.ask(epoch=2, owned=one.owned, topic_names=("t",), rebalance_timeout_ms=1)
     assert (missed.error, missed.epoch) == (NONE, 3), "the answer was lost"
-    assert missed.assignment == one.owned, "who tells all is told all"
+    assert missed.assignment == one.owned, "a member that reports all partitions gets all"
     assert one.ask(member_id="nobody").error is ErrorCode.UNKNOWN_MEMBER_ID
 
 

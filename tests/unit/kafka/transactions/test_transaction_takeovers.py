@@ -15,7 +15,7 @@ from tests.unit.kafka.transactions.transaction_world import ALL, IDS, OUT, STATE
 
 _AWAY_TURNS = 40
 _STEPS = {False: 6, True: 4}
-"""How many a transaction has, by whether the leaders take partitions in."""
+"""The number of a transaction's steps, by whether the leaders take partitions in."""
 
 
 def _run(world: World, taken_over_after: int, anew: bool, successor_anew: bool) -> None:
