@@ -7,6 +7,15 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO_READY := $(VENV)/.ready-demo
 CORE_TESTS := $(foreach one,timer core event_loop interrupts,$(wildcard tests/*/$(one)))
+# What else depends on the Python, without servers and others' clients. CI tries it on the newest one.
+LIGHT_TESTS := tests/unit/shared tests/world/shared tests/unit/metrics \
+	tests/processes/shared/test_shared_purgatory.py \
+	$(foreach one,description foreign_locks,tests/unit/debug/test_$(one).py) \
+	$(foreach one,admin_requests aiohttp_in_world clocks consistency data_requests dead_processes delta_debugging disk \
+	    disk_power_cuts failure_report fault_numbers garbage_collection hosts interrupted_world leader_balance livelocks \
+	    loop mixed_groups network sandbox schedules smaller_failures story transaction_requests \
+	    unhandled_errors,tests/world/virtual/test_$(one).py)
+LIGHT_EXTRAS := ,cluster,postgres,redis
 VERSION_OF = $(shell $(1) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
 DEMO := build/demo
 SECONDS ?= 900
@@ -112,8 +121,9 @@ nightly: $(READY) ## all tests with the exhaustive ones, the benchmarks in small
 test-core: CORE_VENV = build/core-$(call VERSION_OF,$(PYTHON))
 test-core: ## the tests of the timer, the purgatory and the event loop alone: make test-core PYTHON=python3.13
 	@$(PYTHON) -m venv $(CORE_VENV)
-	@$(subst $(BIN),$(CORE_VENV)/bin,$(call INSTALL_EXTRAS,core-tests))
-	$(CORE_VENV)/bin/python -m pytest -q -m 'not exhaustive and not once$(if $(QUICK), and not slow)' $(IN_PARALLEL) 2 $(CORE_TESTS)
+	@$(subst $(BIN),$(CORE_VENV)/bin,$(call INSTALL_EXTRAS,core-tests$(if $(LIGHT),$(LIGHT_EXTRAS))))
+	$(CORE_VENV)/bin/python -m pytest -q -m 'not exhaustive and not once$(if $(QUICK), and not slow)' $(IN_PARALLEL) 2 $(CORE_TESTS) \
+	    $(if $(LIGHT),$(LIGHT_TESTS))
 
 demo: $(DEMO_READY) ## simulate a cluster with a slow follower, then analyze its trace with Spark
 	@rm -rf $(DEMO)

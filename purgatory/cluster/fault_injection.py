@@ -264,7 +264,7 @@ class ConnectionFaults(ActiveFaults, FaultMethods[ActiveFault]):
 
     def __init__(self, target: FaultTarget) -> None:
         # Seeded by `random`, so that a program with a seed has the same faults in each run.
-        super().__init__(time.time, _call_later, random.Random(random.getrandbits(64)))
+        super().__init__(time.monotonic, _call_later, random.Random(random.getrandbits(64)))
         self._target = target
         self._waiters: list[asyncio.Future[None]] = []
         self._silenced_connections: weakref.WeakSet[ResponseConnection] = weakref.WeakSet()

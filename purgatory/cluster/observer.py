@@ -46,8 +46,7 @@ def observe_faults(observer: StateObserver, faults: ActiveFaults, clock: Elapsed
     """Compare the faults with the previous ones. O(active and recent faults)."""
     by_number = {fault.number: fault for fault in (*faults.recent, *faults.active)}
     states = {
-        number: FaultState.of(fault, clock.us_of_wall_s)
-        for number, fault in sorted(by_number.items())
+        number: FaultState.of(fault, clock.us_of_s) for number, fault in sorted(by_number.items())
     }
     for number, state in states.items():
         observer.observe(FAULT, number, state)

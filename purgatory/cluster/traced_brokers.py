@@ -69,6 +69,10 @@ class ElapsedClock:
         """Return the time of a reading of the timers' clocks."""
         return (monotonic_ns - self.start_ms * _NS_PER_MS) // _NS_PER_US
 
+    def us_of_s(self, monotonic_s: float) -> int:
+        """Return the time of such a reading in seconds."""
+        return self.us_of_ns(round(monotonic_s * 1_000_000_000))
+
     def us_of_wall_s(self, seconds: float) -> int:
         """Return the time of a wall-clock reading, in seconds since 1970."""
         return int((seconds - self._start_wall_s) * 1_000_000)

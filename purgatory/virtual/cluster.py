@@ -16,7 +16,7 @@ from purgatory.kafka.faults import Kill
 from purgatory.trace.effects import GivenEffect, effects_table
 from purgatory.trace.observer import FaultState
 from purgatory.trace.rows_in_memory import RowsInMemory
-from purgatory.virtual.clocks import US_PER_S
+from purgatory.virtual.clocks import INITIAL_UPTIME_US, US_PER_S
 from purgatory.virtual.disk import DiskVolume, VirtualDisk
 from purgatory.virtual.errors import WorldError
 from purgatory.virtual.history import History
@@ -100,15 +100,11 @@ class WorldCluster(Cluster):
                 endpoint = broker.endpoint(listener)
                 self._network.name((endpoint.host, endpoint.port), f"broker {broker_id}")
 
-    def recent_faults(self, start_s: float) -> Sequence[FaultState]:
-        """Return the last faults, without the deaths of brokers, which are events of the world.
+    def recent_faults(self) -> Sequence[FaultState]:
+        """Return the last faults, without the deaths of brokers, which are events of the world."""
 
-        Args:
-            start_s: the time of day from which the faults' times count.
-        """
-
-        def us_of_s(at_s: float) -> int:
-            return round((at_s - start_s) * US_PER_S)
+        def us_of_s(uptime_s: float) -> int:
+            return round(uptime_s * US_PER_S) - INITIAL_UPTIME_US
 
         states = [FaultState.of(fault, us_of_s) for fault in self.fault.recent]
         return [state for state in states if state.kind != Kill.kind]

@@ -755,8 +755,7 @@ class World:
         """
         from purgatory.virtual.story_document import story_document
 
-        start_s = self._start.timestamp()
-        faults = [fault for cluster in self._clusters for fault in cluster.recent_faults(start_s)]
+        faults = [fault for cluster in self._clusters for fault in cluster.recent_faults()]
         document = story_document(self._recorded_story(), faults, self._topic_name, **head)
         Path(path).write_text(json.dumps(document), encoding="utf-8")
 

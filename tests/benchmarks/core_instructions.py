@@ -5,7 +5,8 @@
 Callgrind counts them by the library that has them, for two numbers of operations: the difference
 leaves out what starts and ends the program. CPython's are those of the interpreter and the C
 library: objects that are made and freed, calls of methods by name, frames of the user's Python
-functions, looks into dicts by key, the loop. They stay whatever our code does.
+functions, looks into dicts by key, the loop. Some are asked for by our code, such as a call of a
+method or a look into a dict.
 """
 
 from __future__ import annotations

@@ -39,6 +39,7 @@ from purgatory.kafka.faults import (
     TruncateResponses,
 )
 from purgatory.kafka.topic_partition import TopicPartition
+from timer.machine_time import time
 
 
 class Endable(ABC):
@@ -61,7 +62,7 @@ class ActiveFault(Endable):
     Args:
         number: from 1 on, in the order in which they began.
         fault: its kind and arguments.
-        now_s: returns the time, in seconds.
+        now_s: returns the time, in seconds, by a clock that never jumps.
         on_end: is called with it when it has ended.
         random: the random numbers of its injections.
     """
@@ -112,13 +113,14 @@ class ActiveFault(Endable):
             self.end()
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return it as plain data, with times in seconds since 1970."""
+        zero_s = time.time() - self._now_s()
         return {
             "number": self.number,
             "kind": self.fault.kind,
             "settings": self.fault.settings,
-            "began_s": self.began_s,
-            "ended_s": self.ended_s,
+            "began_s": zero_s + self.began_s,
+            "ended_s": None if self.ended_s is None else zero_s + self.ended_s,
             "uses": self.uses,
         }
 
@@ -149,7 +151,7 @@ class ActiveFaults:
     """The active faults.
 
     Args:
-        now_s: returns the time, in seconds.
+        now_s: returns the time, in seconds, by a clock that never jumps.
         call_later: calls a function in so many seconds.
         random: for faults without a seed.
     """

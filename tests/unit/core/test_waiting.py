@@ -11,7 +11,7 @@ import pytest
 from purgatory import Outcome, PurgatoryClosedError, PurgatoryFullError, WaitCancelledError
 from purgatory.core import operation as operation_module
 from purgatory.core.outcome import FOREVER_MS
-from tests.unit.core.probe import Probe, Setting
+from tests.unit.core.probe import Probe, Setting, core_logs
 
 LONG_S = 60
 
@@ -78,6 +78,14 @@ def test_wait_raises_after_its_timeout(timeout: float | timedelta) -> None:
     [error] = waiting.errors
     assert type(error) is TimeoutError
     assert "not within 0.05 s: the condition on ['log', 'topic']" in str(error)
+
+
+@pytest.mark.parametrize("timeout", [0.0005, 0.05, 1, 50, 30_000])
+def test_wait_takes_any_timeout_without_a_guess_of_its_unit(timeout: float) -> None:
+    setting = Setting()
+    with core_logs() as logs:
+        assert setting.purgatory.wait(["a"], lambda: "there", timeout) == "there"
+    assert logs == []
 
 
 def test_wait_raises_on_cancellation_and_on_close() -> None:

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 import weakref
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from purgatory import AsyncPurgatory, Outcome
 from tests.unit.event_loop.conftest import new_purgatory, run_ready, run_virtually
 from tests.unit.event_loop.test_waiting import Flagged
+
+DOCUMENT = Path(__file__).parents[3] / "docs/asyncio.md"
+
+
+def documented(start: str) -> Any:
+    """Return the function that a block of the document, which begins so, defines."""
+    (block,) = re.findall(rf"```python\n({re.escape(start)}.*?)```", DOCUMENT.read_text(), re.S)
+    defined: dict[str, Any] = {"AsyncPurgatory": AsyncPurgatory}
+    exec(block, defined)
+    return list(defined.values())[-1]
 
 
 def assert_empty(purgatory: AsyncPurgatory) -> None:
@@ -148,3 +161,50 @@ def test_a_wait_on_a_loop_that_is_closed_leaves_the_lists() -> None:
         loop.run_until_complete(task)
     loop.close()
     assert_empty(purgatory)
+
+
+@pytest.mark.parametrize("takers", [1, 2])
+@pytest.mark.parametrize("comes_first", ["the item", "the cancellation"])
+def test_cancelled_taker_leaves_the_item_to_the_next(takers: int, comes_first: str) -> None:
+    """As the documents say to take: after the wait, which only looks."""
+    take = documented("async def take(")
+
+    async def main() -> str:
+        async with new_purgatory() as purgatory:
+            items: list[str] = []
+            tasks = [asyncio.create_task(take(purgatory, items)) for _ in range(takers)]
+            await run_ready()
+            if comes_first == "the cancellation":
+                tasks[0].cancel()
+            items.append("one")
+            purgatory.notify("items")
+            tasks[0].cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await tasks[0]
+            taken: str = await (tasks[1] if takers == 2 else take(purgatory, items))
+            assert items == []
+            assert_empty(purgatory)
+            return taken
+
+    assert run_virtually(main) == "one"
+
+
+def test_condition_that_takes_loses_the_item_of_a_cancelled_task() -> None:
+    """What the documents warn of: if this changes, they may promise more."""
+
+    async def main() -> list[str]:
+        async with new_purgatory() as purgatory:
+            items: list[str] = []
+            task = asyncio.create_task(
+                purgatory.wait(["items"], until=lambda: items.pop() if items else None)
+            )
+            await run_ready()
+            items.append("one")
+            purgatory.notify("items")
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            return items
+
+    assert "`until` must only look, and take nothing" in DOCUMENT.read_text()
+    assert run_virtually(main) == []

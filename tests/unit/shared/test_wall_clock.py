@@ -1,7 +1,8 @@
 """The wall clock, which jumps, is read for times to show and to store, never for a duration.
 
-Each place that reads it stands in a table, with the reason. Its readings are neither compared
-nor subtracted.
+Each file that reads it, or names it as what another is to read, stands in a table, with the reason.
+So do those that read a file's times. Readings are neither compared nor subtracted, whether in the
+function that took them or, of an attribute, in any other of the module.
 """
 
 from __future__ import annotations
@@ -20,9 +21,15 @@ READINGS = {
     *("time.time", "time.time_ns", "time.gmtime", "time.localtime", "time.ctime"),
     *("datetime.now", "datetime.utcnow", "datetime.today", "date.today"),
 }
-MAY_READ = re.compile(r"\.time\(|time_ns|\.now\(|utcnow|today|gmtime|localtime|ctime")
+FILE_TIMES = re.compile(r"(st_[mca]|st_birth|get[mca])time(_ns)?")
+MAY_READ = re.compile(r"\btime\b|time_ns|\bnow\b|utcnow|today|gmtime|localtime|ctime|[mca]time")
 CLOCKS = re.compile(r"CLOCK_(REALTIME|TAI)|gettimeofday|time\(NULL\)|GetSystemClock|TIME_UTC")
-SCRIPT_CLOCKS = re.compile(r"\bDate\.now\(|new Date\(\)|\bnow\(\)::|clock_timestamp\(")
+SCRIPT_CLOCKS = re.compile(r"\bDate\.now\(|new Date\(\)")
+SQL_CLOCKS = re.compile(
+    r"\b(now|(clock|statement|transaction|unix)_timestamp|currentTimeMillis|sysdate)\b\W{0,2}\("
+    r"|^[^-#]*\b(current_(timestamp|date)|localtimestamp)\b|'currentTimeMillis'",
+    re.IGNORECASE | re.MULTILINE,
+)
 
 TIMESTAMPS = {
     "purgatory/cdc/apply/audit_log.py": "the audit's times of reads, effects and commits",
@@ -35,8 +42,10 @@ TIMESTAMPS = {
     "purgatory/cluster/traced_brokers.py": "the origin of a trace, for the times of records",
     "purgatory/core/recent_errors.py": "the time of an error, to show",
     "purgatory/debug/description.py": "the time of a page",
+    "purgatory/kafka/faults/active_faults.py": "when a fault began and ended, to show",
     "purgatory/metrics/families.py": "the heartbeat as a Unix time: a monotonic age before now",
     "purgatory/shared/relay.py": "since when a relay has its state, to show",
+    "purgatory/shared/unix_relay.py": "whether a folder has changed: its time is another one",
     "purgatory/stream/publisher.py": "the time at which a run started",
     "purgatory/stream/windowed_waits.py": "a bound of what records' times can be",
     "purgatory/virtual/determinism.py": "Kafka's time of a record",
@@ -45,7 +54,8 @@ TIMESTAMPS = {
 
 ORIGINS = {
     ("purgatory/cdc/apply/audit_log.py", "log_effects"),  # numbers effects, one in a microsecond
-    ("purgatory/cluster/traced_brokers.py", "__init__"),  # a monotonic age before now
+    ("purgatory/cluster/traced_brokers.py", "us_of_wall_s"),  # Kafka's time of a transaction
+    ("purgatory/kafka/faults/active_faults.py", "as_dict"),  # a monotonic age before now
     ("purgatory/metrics/families.py", "_add_reaper"),  # likewise
 }
 """Functions that take a number from a reading, which is no reading itself."""
@@ -66,11 +76,34 @@ def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def is_reading(node: ast.AST) -> TypeGuard[ast.Call]:
-    """Whether an expression calls the wall clock, however its module is named."""
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
-        return isinstance(node, ast.Call) and ast.unparse(node.func) in {"time_ns", "utcnow"}
-    return ".".join(ast.unparse(node.func).split(".")[-2:]) in READINGS
+class Aliases(ast.NodeTransformer):
+    """Gives what a module imports of time its own name again: ``time.time`` for ``time``."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.names: dict[str, ast.expr] = {}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                found = {one.asname or one.name: one.name for one in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module == "time":
+                found = {one.asname or one.name: f"time.{one.name}" for one in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module == "datetime":
+                found = {one.asname or one.name: one.name for one in node.names}
+            else:
+                continue
+            for alias, name in found.items():
+                if alias != name:
+                    self.names[alias] = ast.parse(name, mode="eval").body
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self.names.get(node.id, node)
+
+
+def is_reading(node: ast.AST) -> TypeGuard[ast.Attribute]:
+    """Whether an expression names a function of the wall clock, or a time of a file."""
+    if not isinstance(node, ast.Attribute):
+        return False
+    name = ".".join(ast.unparse(node).split(".")[-2:])
+    return name in READINGS or FILE_TIMES.fullmatch(node.attr) is not None
 
 
 def arithmetic(node: ast.AST) -> Iterator[ast.AST]:
@@ -81,58 +114,69 @@ def arithmetic(node: ast.AST) -> Iterator[ast.AST]:
         inner = [node.left, node.right]
     elif isinstance(node, ast.UnaryOp):
         inner = [node.operand]
-    elif isinstance(node, ast.Call) and ast.unparse(node.func) in {"int", "round", "max", "min"}:
-        inner = node.args
+    elif isinstance(node, ast.Attribute):
+        inner = [node.value]
+    elif isinstance(node, ast.Call):
+        inner = [node.func]
+        if ast.unparse(node.func) in {"int", "round", "max", "min"}:
+            inner = node.args
     for each in inner:
         yield from arithmetic(each)
 
 
-def readers(path: Path) -> Iterator[tuple[str, int, bool]]:
-    """Yield the function, line, and whether a duration is made of it, of each reading."""
+def stored(scope: ast.AST) -> set[str]:
+    """Return the names and attributes that a scope gives a reading, or what is computed of it."""
+    return {
+        ast.unparse(target)
+        for node in ast.walk(scope)
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None
+        if any(map(is_reading, arithmetic(node.value)))
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+    }
+
+
+def makes_duration(scope: ast.AST, names: set[str]) -> bool:
+    """Whether a reading, or what has one of the names, is subtracted or compared."""
+
+    def is_of_clock(node: ast.AST) -> bool:
+        return any(
+            is_reading(part)
+            or (isinstance(part, (ast.Name, ast.Attribute)) and ast.unparse(part) in names)
+            for part in arithmetic(node)
+        )
+
+    for node in ast.walk(scope):
+        sides: list[ast.expr] = []
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
+            sides = [node.left, node.right]
+        elif isinstance(node, ast.Compare) and isinstance(
+            node.ops[0], (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+        ):
+            sides = [node.left, *node.comparators]
+        if any(map(is_of_clock, sides)):
+            return True
+    return False
+
+
+def readers(path: Path) -> dict[str, bool]:
+    """Return the functions that read the clock, or use a reading, and which make a duration."""
     text = path.read_text()
     if not MAY_READ.search(text):
-        return  # most files, in a tenth of the time
+        return {}  # most files, in a tenth of the time
     tree = ast.parse(text)
+    tree = ast.fix_missing_locations(Aliases(tree).visit(tree))
+    if not any(map(is_reading, ast.walk(tree))):
+        return {}
+    attributes = {name for name in stored(tree) if "." in name}
     functions = [
         node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
     ]
-    for scope in (*functions, tree):
-        name = getattr(scope, "name", "")
-        found = [node for node in ast.walk(scope) if is_reading(node)]
-        if not found:
-            continue
-        names = {
-            ast.unparse(target)
-            for node in ast.walk(scope)
-            if isinstance(node, ast.Assign) and any(map(is_reading, arithmetic(node.value)))
-            for target in node.targets
-        }
-
-        def is_of_clock(node: ast.AST, names: set[str] = names) -> bool:
-            parts = list(arithmetic(node))
-            return any(map(is_reading, parts)) or any(
-                isinstance(part, (ast.Name, ast.Attribute)) and ast.unparse(part) in names
-                for part in parts
-            )
-
-        is_duration = any(
-            (
-                isinstance(node, ast.BinOp)
-                and isinstance(node.op, ast.Sub)
-                and (is_of_clock(node.left) or is_of_clock(node.right))
-            )
-            or (
-                isinstance(node, ast.Compare)
-                and isinstance(node.ops[0], (ast.Lt, ast.LtE, ast.Gt, ast.GtE))
-                and any(map(is_of_clock, (node.left, *node.comparators)))
-            )
-            for node in ast.walk(scope)
-        )
-        yield name, found[0].lineno, is_duration
+    found = {scope.name: makes_duration(scope, attributes | stored(scope)) for scope in functions}
+    return found or {"the module": makes_duration(tree, stored(tree))}
 
 
 def test_wall_clock_is_read_for_timestamps_alone() -> None:
-    found = {name_of(path): list(readers(path)) for path in sources(".py")}
+    found = {name_of(path): readers(path) for path in sources(".py")}
     virtual = {"purgatory/virtual/clocks.py"}  # replaces the clocks
     files = {name for name, readings in found.items() if readings} - virtual
     assert files - TIMESTAMPS.keys() == set(), "use time.monotonic, or say here what it is for"
@@ -140,8 +184,8 @@ def test_wall_clock_is_read_for_timestamps_alone() -> None:
     durations = {
         (name, function)
         for name in files
-        for function, _, is_duration in found[name]
-        if is_duration and function
+        for function, is_duration in found[name].items()
+        if is_duration
     }
     assert durations == ORIGINS
 
@@ -149,24 +193,46 @@ def test_wall_clock_is_read_for_timestamps_alone() -> None:
 def test_native_code_and_scripts_read_no_wall_clock() -> None:
     native = sources(".pyx", ".pxd", ".pxi", ".c", ".h")
     assert native
-    scripts = sources(".js")
+    scripts = sources(".js", ".html")
     assert scripts
+    queries = sources(".sql")
+    assert queries
     for path in native:
         assert not CLOCKS.search(path.read_text()), name_of(path)
     for path in scripts:
         assert not SCRIPT_CLOCKS.search(path.read_text()), name_of(path)
+    assert {name_of(path) for path in queries if SQL_CLOCKS.search(path.read_text())} == {
+        "purgatory/stream/operations.sql"  # a bound of what records' times can be
+    }
 
 
 @pytest.mark.parametrize(
-    ("source", "is_found"),
+    ("source", "durations"),
     [
-        ("import time\ndef f():\n    a = time.time()\n    return time.monotonic() - a\n", True),
-        ("def f(self):\n    self.a = time.time_ns()\n    return self.a > 5\n", True),
-        ("def f():\n    return datetime.now(UTC) - start\n", True),
-        ("def f():\n    return {'at': time.time()}\n", False),
+        ("import time\ndef f():\n    a = time.time()\n    return time.monotonic() - a\n", ["f"]),
+        ("import time\ndef f(self):\n    self.a = time.time_ns()\n    return self.a > 5\n", ["f"]),
+        ("def f():\n    return datetime.now(UTC) - start\n", ["f"]),
+        ("def f():\n    return {'at': time.time()}\n", []),
+        ("from time import time\ndef f(a):\n    return time() - a\n", ["f"]),
+        ("import time as t\ndef f(a):\n    return t.time() - a\n", ["f"]),
+        (
+            "from datetime import datetime as D\ndef f(a):\n    return D.now() < a\n",
+            ["f"],
+        ),
+        (
+            "def f(self):\n    self.n = time.time\ndef g(self, a):\n    return self.n() - a\n",
+            ["g"],
+        ),
+        ("def f(self):\n    self.a = time.time()\ndef g(self, a):\n    return a - self.a\n", ["g"]),
+        ("def f(path, a):\n    return path.stat().st_mtime_ns < a\n", ["f"]),
+        ("def f(a, b):\n    return time.time(), a - b\n", []),
     ],
 )
-def test_durations_by_the_wall_clock_are_found(source: str, is_found: bool, tmp_path: Path) -> None:
+def test_durations_by_the_wall_clock_are_found(
+    source: str, durations: list[str], tmp_path: Path
+) -> None:
     path = tmp_path / "module.py"
     path.write_text(source)
-    assert [is_duration for name, _, is_duration in readers(path) if name] == [is_found]
+    found = readers(path)
+    assert found, "it reads the clock"
+    assert [name for name, is_duration in found.items() if is_duration] == durations
