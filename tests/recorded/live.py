@@ -3,6 +3,7 @@
     make judge SEED=1 COUNT=20
     make judge SEED=17 COUNT=1     # one that differed
     make judge SHORT=1             # as in .ci/run: seeds without differences, for half a minute
+    make judge AT_ONCE=6           # six sequences side by side: most of each is waiting
 
 A seed that differs is to be added to `SEEDS` in programs/registry.py, and recorded: then the suite
 replays it. The status is 1 if a sequence differs by more than the table has.
@@ -11,15 +12,18 @@ replays it. The status is 1 if a sequence differs by more than the table has.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from multiprocessing import get_context
 
 import click
 
 from tests.recorded.comparison import Difference, compare
 from tests.recorded.programs.registry import SEQUENCES
-from tests.recorded.real_kafka import DEFAULT_PORT, HOST, RealKafkaError, real_kafka
-from tests.recorded.recorder import run_program, warm_up
+from tests.recorded.real_kafka import DEFAULT_PORT, HOST, RealKafka, RealKafkaError, real_kafka
+from tests.recorded.recorder import Step, run_program, warm_up
 from tests.recorded.recordings import NEWEST
 from tests.recorded.replay import replay
 from tests.recorded.sequences import REQUESTS, random_program
@@ -30,13 +34,54 @@ _SHORT_SEED, _SHORT_COUNT, _SHORT_S = 1, 3, 30.0
 """The seeds of the short run don't differ; none begins after so long, the start included."""
 
 
-def differences_of(seed: int, port: int, requests: int) -> Sequence[Difference]:
+def _ours(seed: int, requests: int) -> Sequence[Step]:
+    return replay(random_program(seed, requests), _run(seed))
+
+
+def _run(seed: int) -> str:
+    return f"r{seed % 10**6:06}"
+
+
+async def differences_of(
+    seed: int, kafka: RealKafka, requests: int, replays: Executor
+) -> Sequence[Difference]:
     """Return the differences of a seed that no entry of a recorded sequence explains."""
     program = random_program(seed, requests)
-    theirs = asyncio.run(run_program(program, HOST, port, f"r{seed % 10**6:06}"))
-    differences = compare(theirs, replay(program, f"r{seed % 10**6:06}"))
+    theirs = await run_program(program, HOST, kafka.port, _run(seed), kafka)
+    ours = await asyncio.get_running_loop().run_in_executor(replays, _ours, seed, requests)
     entries = entries_of_all(SEQUENCES)
+    differences = compare(theirs, ours)
     return [one for one in differences if not any(e.explains_elsewhere(one) for e in entries)]
+
+
+class _Comparison:
+    """The seeds that were compared, and those that differ."""
+
+    def __init__(self, kafka: RealKafka, requests: int, until_s: float) -> None:
+        self.compared = 0
+        self.differing: list[int] = []
+        self._kafka = kafka
+        self._requests = requests
+        self._until_s = until_s
+
+    async def run(self, seeds: Sequence[int], at_once: int) -> None:
+        """Compare seeds, several side by side; ours runs in a process, which holds none up."""
+        await warm_up(HOST, self._kafka.port)
+        left = list(reversed(seeds))
+        with ProcessPoolExecutor(1, get_context("spawn")) as replays:
+            await asyncio.gather(*(self._take(left, replays) for _ in range(at_once)))
+
+    async def _take(self, left: list[int], replays: Executor) -> None:
+        while left and time.monotonic() < self._until_s:
+            seed = left.pop()
+            differences = await differences_of(seed, self._kafka, self._requests, replays)
+            self.compared += 1
+            lines = [f"seed {seed}: {len(differences)} differences"]
+            for step, path, theirs, ours in differences[:_SHOWN]:
+                lines.append(f"    {step} {path}: theirs {theirs}, ours {ours}")
+            click.echo("\n".join(lines))
+            if differences:
+                self.differing.append(seed)
 
 
 @click.command()
@@ -44,25 +89,19 @@ def differences_of(seed: int, port: int, requests: int) -> Sequence[Difference]:
 @click.option("--count", default=20, help="How many seeds.")
 @click.option("--requests", default=REQUESTS, help="The requests of a sequence.")
 @click.option("--port", default=DEFAULT_PORT, help="The first broker's port.")
+@click.option("--at-once", default=1, help="How many sequences side by side.")
 @click.option("--short", is_flag=True, help="Few seeds, and none if Kafka can't be had.")
-def main(seed: int, count: int, requests: int, port: int, short: bool) -> None:
+def main(seed: int, count: int, requests: int, port: int, at_once: int, short: bool) -> None:
     """Compare sequences."""
-    began_s, compared, differing = time.monotonic(), 0, []
+    until_s = math.inf
     if short:
-        seed, count = _SHORT_SEED, _SHORT_COUNT
+        seed, count, until_s = _SHORT_SEED, _SHORT_COUNT, time.monotonic() + _SHORT_S
+    compared, differing = 0, list[int]()
     try:
         with real_kafka(NEWEST, port) as kafka:
-            asyncio.run(warm_up(HOST, kafka.port))
-            for one in range(seed, seed + count):
-                if short and time.monotonic() - began_s > _SHORT_S:
-                    break
-                compared += 1
-                differences = differences_of(one, kafka.port, requests)
-                click.echo(f"seed {one}: {len(differences)} differences")
-                for step, path, theirs, ours in differences[:_SHOWN]:
-                    click.echo(f"    {step} {path}: theirs {theirs}, ours {ours}")
-                if differences:
-                    differing.append(one)
+            comparison = _Comparison(kafka, requests, until_s)
+            asyncio.run(comparison.run(range(seed, seed + count), at_once))
+            compared, differing = comparison.compared, sorted(comparison.differing)
     except RealKafkaError as error:
         if not short:
             raise click.ClickException(str(error)) from None
