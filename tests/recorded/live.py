@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from multiprocessing import get_context
 
@@ -23,10 +23,10 @@ import click
 from tests.recorded.comparison import Difference, compare
 from tests.recorded.programs.registry import SEQUENCES
 from tests.recorded.real_kafka import DEFAULT_PORT, HOST, RealKafka, RealKafkaError, real_kafka
-from tests.recorded.recorder import Step, run_program, warm_up
+from tests.recorded.recorder import Pace, Step, run_program, warm_up
 from tests.recorded.recordings import NEWEST
 from tests.recorded.replay import replay
-from tests.recorded.sequences import REQUESTS, random_program
+from tests.recorded.sequences import REQUESTS, kills_brokers, random_program
 from tests.recorded.table import entries_of_all
 
 _SHOWN = 10
@@ -34,8 +34,8 @@ _SHORT_SEED, _SHORT_COUNT, _SHORT_S = 1, 3, 30.0
 """The seeds of the short run don't differ; none begins after so long, the start included."""
 
 
-def _ours(seed: int, requests: int) -> Sequence[Step]:
-    return replay(random_program(seed, requests), _run(seed))
+def _ours(seed: int, requests: int, kept_s: Mapping[int, float]) -> Sequence[Step]:
+    return replay(random_program(seed, requests), _run(seed), Pace(kept_s))
 
 
 def _run(seed: int) -> str:
@@ -46,9 +46,12 @@ async def differences_of(
     seed: int, kafka: RealKafka, requests: int, replays: Executor
 ) -> Sequence[Difference]:
     """Return the differences of a seed that no entry of a recorded sequence explains."""
+    pace = Pace()
     program = random_program(seed, requests)
-    theirs = await run_program(program, HOST, kafka.port, _run(seed), kafka)
-    ours = await asyncio.get_running_loop().run_in_executor(replays, _ours, seed, requests)
+    theirs = await run_program(program, HOST, kafka.port, _run(seed), kafka, pace)
+    ours = await asyncio.get_running_loop().run_in_executor(
+        replays, _ours, seed, requests, pace.noted_s
+    )
     entries = entries_of_all(SEQUENCES)
     differences = compare(theirs, ours)
     return [one for one in differences if not any(e.explains_elsewhere(one) for e in entries)]
@@ -65,11 +68,16 @@ class _Comparison:
         self._until_s = until_s
 
     async def run(self, seeds: Sequence[int], at_once: int) -> None:
-        """Compare seeds, several side by side; ours runs in a process, which holds none up."""
+        """Compare seeds, several side by side, but for those that kill brokers.
+
+        Ours runs in a process, which holds none of them up.
+        """
         await warm_up(HOST, self._kafka.port)
-        left = list(reversed(seeds))
+        together = [seed for seed in reversed(seeds) if not kills_brokers(seed)]
+        alone = [seed for seed in reversed(seeds) if kills_brokers(seed)]
         with ProcessPoolExecutor(1, get_context("spawn")) as replays:
-            await asyncio.gather(*(self._take(left, replays) for _ in range(at_once)))
+            await asyncio.gather(*(self._take(together, replays) for _ in range(at_once)))
+            await self._take(alone, replays)
 
     async def _take(self, left: list[int], replays: Executor) -> None:
         while left and time.monotonic() < self._until_s:
