@@ -44,8 +44,11 @@ def _run(seed: int) -> str:
 
 async def differences_of(
     seed: int, kafka: RealKafka, requests: int, replays: Executor
-) -> Sequence[Difference]:
-    """Return the differences of a seed that no entry of a recorded sequence explains."""
+) -> Mapping[Difference, float]:
+    """Return the differences of a seed that no entry of a recorded sequence explains.
+
+    Each has the seconds after the start at which its step began.
+    """
     pace = Pace()
     program = random_program(seed, requests)
     theirs = await run_program(program, HOST, kafka.port, _run(seed), kafka, pace)
@@ -54,7 +57,12 @@ async def differences_of(
     )
     entries = entries_of_all(SEQUENCES)
     differences = compare(theirs, ours)
-    return [one for one in differences if not any(e.explains_elsewhere(one) for e in entries)]
+    begun_s = {step.name: pace.noted_s.get(number, 0.0) for number, step in enumerate(theirs)}
+    return {
+        one: begun_s.get(one.step, 0.0)
+        for one in differences
+        if not any(entry.explains_elsewhere(one) for entry in entries)
+    }
 
 
 class _Comparison:
@@ -85,8 +93,8 @@ class _Comparison:
             differences = await differences_of(seed, self._kafka, self._requests, replays)
             self.compared += 1
             lines = [f"seed {seed}: {len(differences)} differences"]
-            for step, path, theirs, ours in differences[:_SHOWN]:
-                lines.append(f"    {step} {path}: theirs {theirs}, ours {ours}")
+            for (step, path, theirs, ours), begun_s in list(differences.items())[:_SHOWN]:
+                lines.append(f"    {begun_s:.1f} s {step} {path}: theirs {theirs}, ours {ours}")
             click.echo("\n".join(lines))
             if differences:
                 self.differing.append(seed)
