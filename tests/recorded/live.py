@@ -34,12 +34,10 @@ _SHORT_SEED, _SHORT_COUNT, _SHORT_S = 1, 3, 30.0
 """The seeds of the short run don't differ; none begins after so long, the start included."""
 
 
-def _ours(seed: int, requests: int, kept_s: Mapping[int, float]) -> Sequence[Step]:
-    return replay(random_program(seed, requests), _run(seed), Pace(kept_s))
-
-
-def _run(seed: int) -> str:
-    return f"r{seed % 10**6:06}"
+def _ours(
+    seed: int, requests: int, kept_s: Mapping[int, float], run: str = "r006006"
+) -> Sequence[Step]:
+    return replay(random_program(seed, requests), run, Pace(kept_s))
 
 
 async def differences_of(
@@ -47,20 +45,30 @@ async def differences_of(
 ) -> Mapping[Difference, float]:
     """Return the differences of a seed that no entry of a recorded sequence explains.
 
-    Each has the seconds after the start at which its step began.
+    Each has the seconds after the start at which its step began. What differs only in one of two
+    runs is noise: timers of a busy real cluster end a moment earlier or later.
     """
+    first, *_ = found = [await _differences(seed, kafka, requests, replays, "r")]
+    if first:
+        found.append(await _differences(seed, kafka, requests, replays, "s"))
+    return {one: first[one] for one in first if all(one in other for other in found)}
+
+
+async def _differences(
+    seed: int, kafka: RealKafka, requests: int, replays: Executor, start: str
+) -> Mapping[Difference, float]:
+    run = f"{start}{seed % 10**6:06}"
     pace = Pace()
     program = random_program(seed, requests)
-    theirs = await run_program(program, HOST, kafka.port, _run(seed), kafka, pace)
+    theirs = await run_program(program, HOST, kafka.port, run, kafka, pace)
     ours = await asyncio.get_running_loop().run_in_executor(
-        replays, _ours, seed, requests, pace.noted_s
+        replays, _ours, seed, requests, pace.noted_s, run
     )
     entries = entries_of_all(SEQUENCES)
-    differences = compare(theirs, ours)
     begun_s = {step.name: pace.noted_s.get(number, 0.0) for number, step in enumerate(theirs)}
     return {
         one: begun_s.get(one.step, 0.0)
-        for one in differences
+        for one in compare(theirs, ours)
         if not any(entry.explains_elsewhere(one) for entry in entries)
     }
 
