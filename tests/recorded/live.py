@@ -12,11 +12,13 @@ replays it. The status is 1 if a sequence differs by more than the table has.
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from multiprocessing import get_context
+from pathlib import Path
 
 import click
 
@@ -30,6 +32,9 @@ from tests.recorded.sequences import REQUESTS, kills_brokers, random_program
 from tests.recorded.table import entries_of_all
 
 _SHOWN = 10
+_STEPS = Path(__file__).parents[2] / "build" / "sequences"
+"""The folder of all steps at both, in a file for each run."""
+
 _SHORT_SEED, _SHORT_COUNT, _SHORT_S = 1, 3, 30.0
 """The seeds of the short run don't differ; none begins after so long, the start included."""
 
@@ -65,6 +70,8 @@ async def _differences(
         replays, _ours, seed, requests, pace.noted_s, run
     )
     entries = entries_of_all(SEQUENCES)
+    _STEPS.mkdir(parents=True, exist_ok=True)
+    (_STEPS / f"{run}.json").write_text(json.dumps({"theirs": theirs, "ours": ours}, indent=1))
     begun_s = {step.name: pace.noted_s.get(number, 0.0) for number, step in enumerate(theirs)}
     return {
         one: begun_s.get(one.step, 0.0)
