@@ -21,7 +21,7 @@ from purgatory.kafka.replication.replica_manager import ReplicaManager
 from purgatory.kafka.replication.requests import FetchParams, PartitionFetch
 from purgatory.kafka.settings.group_settings import EARLIEST, GroupConfig, GroupSettings
 from purgatory.kafka.share_groups.delayed_share_fetch import (
-    RESPOND_IMMEDIATELY,
+    NO_BYTES,
     DelayedShareFetch,
     RespondShareFetch,
     ShareFetchParams,
@@ -271,13 +271,13 @@ class SharePartitionManager:
     def available_bytes(self, key: ShareKey) -> int | None:
         """Return how many bytes may be acquired now. O(runs).
 
-        RESPOND_IMMEDIATELY if there is an error; None: its state is being read, or it has as many
-        records in flight as it may.
+        NO_BYTES if there is an error; None: its state is being read, or it has as many records in
+        flight as it may.
         """
         try:
             partition, share_partition = self._find(key)
         except KafkaError:
-            return RESPOND_IMMEDIATELY
+            return NO_BYTES
         if share_partition.in_flight is None:
             return None
         offset = self._next_offset(partition, share_partition.in_flight)
