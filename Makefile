@@ -157,7 +157,7 @@ record: $(READY) ## answers of a real Kafka, recorded anew by Maven and Java 17 
 	$(BIN)/python -m tests.recorded.record $(if $(KAFKA),--version $(KAFKA)) $(if $(ONLY),--only $(ONLY)) $(if $(PORT),--port $(PORT))
 
 judge: $(READY) ## random sequences of requests at a real Kafka and at ours (make judge SEED=1 COUNT=20)
-	$(BIN)/python -m tests.recorded.live --seed $(SEED) $(if $(COUNT),--count $(COUNT)) $(if $(SHORT),--short) $(if $(PORT),--port $(PORT))
+	$(BIN)/python -m tests.recorded.live --seed $(SEED) $(if $(COUNT),--count $(COUNT)) $(if $(AT_ONCE),--at-once $(AT_ONCE)) $(if $(SHORT),--short) $(if $(PORT),--port $(PORT))
 
 # In a copy, whose native parts watch each access to memory. Slower by half, and not part of `make test`. What
 # looks at memory or takes processes apart is left out: the sanitizer has its own of both. And so are greenlets:

@@ -199,6 +199,52 @@ def librdkafka_rate(servers: str, messages: int, mock: bool) -> dict[str, float]
     return {"per_s": messages / spent_s}
 
 
+def consume_rate(servers: str, messages: int) -> dict[str, float]:
+    """Read so many messages of all partitions by one consumer of librdkafka, from the start."""
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "bench"})
+    partitions = consumer.list_topics(TOPIC, 30).topics[TOPIC].partitions
+    consumer.assign([TopicPartition(TOPIC, number, OFFSET_BEGINNING) for number in partitions])
+    assert consumer.consume(1, 30)
+    read, start = 0, time.monotonic()
+    while read < messages:
+        found = consumer.consume(10_000, 30)
+        assert found, f"no more than {read} messages"
+        read += len(found)
+    spent_s = time.monotonic() - start
+    consumer.close()
+    return {"per_s": read / spent_s}
+
+
+def leader_of(servers: str, partition: int) -> str:
+    """Return where a partition's leader listens."""
+    from confluent_kafka.admin import AdminClient
+
+    told = AdminClient({"bootstrap.servers": servers}).list_topics(TOPIC, 30)
+    leader = told.brokers[told.topics[TOPIC].partitions[partition].leader]
+    return f"{leader.host}:{leader.port}"
+
+
+def one_by_one_us(server: str, requests: int) -> dict[str, float]:
+    """Send produces with acks=all over one connection, one at a time."""
+    host, _, port = server.rpartition(":")
+    batch = record_batch(VALUE)
+    waits = []
+    with socket.create_connection((host, int(port))) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        answers = connection.makefile("rb")
+        for number in range(requests):
+            start_ns = time.perf_counter_ns()
+            connection.sendall(produce_request(number, 0, batch))
+            (length,) = struct.unpack(">i", answers.read(4))
+            answer = answers.read(length)
+            waits.append((time.perf_counter_ns() - start_ns) / 1e3)
+            code_at = 4 + 4 + 2 + len(TOPIC) + 4 + 4
+            assert struct.unpack_from(">h", answer, code_at)[0] == 0
+    return {"p50_us": sorted(waits)[requests // 2]}
+
+
 def flood(servers: str, messages: int, acks: int, at_once: int = 1) -> dict[str, float]:
     """Send messages by librdkafka, as many in a request, and requests under way, as it likes."""
     from confluent_kafka import Producer
@@ -287,6 +333,10 @@ def main(kind: str, servers: str, *numbers: str) -> None:
     elif kind == "never-read":
         ask_and_never_read(addresses, numbers[0])
         return
+    elif kind == "consume":
+        result = consume_rate(servers, int(numbers[0]))
+    elif kind == "one":
+        result = one_by_one_us(leader_of(servers, 0), int(numbers[0]))
     elif kind == "acknowledged":
         result = acknowledged_ms(servers)
     else:

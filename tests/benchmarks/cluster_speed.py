@@ -43,13 +43,22 @@ class Process(NamedTuple):
 
     def cpu_s(self) -> float:
         """Return the processor time that it has used."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_s(self.pid)
+
+
+def cpu_s(pid: int) -> float:
+    """Return the processor time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
 def cluster(
-    *options: str, partitions: int = 3, quiet: bool = False, bytecode: Path | None = None
+    *options: str,
+    partitions: int = 3,
+    quiet: bool = False,
+    bytecode: Path | None = None,
+    root: Path = ROOT,
 ) -> Iterator[Process]:
     """Run `purgatory cluster`.
 
@@ -58,8 +67,11 @@ def cluster(
         partitions: of its topic.
         quiet: without its log.
         bytecode: where Python's is kept; by default where it is as this process is told.
+        root: the tree whose command it is.
     """
     env = dict(os.environ)
+    if root != ROOT:
+        env["PYTHONPATH"] = str(root)
     if bytecode is not None:
         env.pop("PYTHONDONTWRITEBYTECODE", None)
         env["PYTHONPYCACHEPREFIX"] = str(bytecode)
@@ -70,7 +82,7 @@ def cluster(
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL if quiet else None,
         text=True,
-        cwd=ROOT,
+        cwd=root,
         env=env,
     ) as process:
         assert process.stdout is not None

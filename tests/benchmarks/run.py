@@ -44,6 +44,7 @@ BENCHMARKS = (
     "cluster_transactions",
     "cluster_groups",
     "cluster_fairness",
+    "cluster_rivals",
     "recorded_cost",
     "proxy_cost",
     "world_speed",

@@ -83,6 +83,11 @@ class RealKafka:
         self._more = more
         self._running: dict[int, subprocess.Popen[bytes]] = {}
 
+    @property
+    def pids(self) -> Sequence[int]:
+        """The processes of the brokers that run."""
+        return [process.pid for process in self._running.values()]
+
     def start(self) -> None:
         """Format the folders and start all brokers."""
         for number in range(len(self._ports)):

@@ -25,6 +25,7 @@ NO_ID = UUID(int=0)
 CLIENT_ID = "judge"
 _SETTLED_S = 0.3
 _PATIENCE_S = 20.0
+_BALANCED_S = 90.0
 _RETRIED = {14, 15, 16, 51}
 """Errors of coordinators that are loading, moving or at work."""
 
@@ -140,6 +141,32 @@ class Brokers(Protocol):
         """Start it again."""
 
 
+class Pace:
+    """The seconds from a run's start to its steps, by their numbers.
+
+    A run that is given those of another keeps to them: a real cluster is slower than one in virtual
+    time, and timers end between the steps.
+
+    Args:
+        kept_s: those of another run.
+    """
+
+    def __init__(self, kept_s: Mapping[int, float] | None = None) -> None:
+        self.noted_s: dict[int, float] = {}
+        self._kept_s = kept_s or {}
+        self._started_s: float | None = None
+
+    async def begin(self, step: int) -> None:
+        """Wait until a step's time, if it has one, and note when it begins."""
+        now = asyncio.get_running_loop().time
+        if self._started_s is None:
+            self._started_s = now()
+        early_s = self._started_s + self._kept_s.get(step, 0.0) - now()
+        if early_s > 0:
+            await asyncio.sleep(early_s)
+        self.noted_s[step] = now() - self._started_s
+
+
 class Recorder:
     """Runs a program.
 
@@ -148,21 +175,31 @@ class Recorder:
         port: its port.
         run: the name of the run, of seven characters, which ends the names of topics and groups.
         brokers: kills brokers, where programs do.
+        pace: of its steps.
     """
 
-    def __init__(self, host: str, port: int, run: str, brokers: Brokers | None = None) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        run: str,
+        brokers: Brokers | None = None,
+        pace: Pace | None = None,
+    ) -> None:
         self.run = run
         self.renamed = Renamer(run)
         self.steps: list[Step] = []
         self.addresses: dict[int, tuple[str, int]] = {}
         self._bootstrap = host, port
         self._brokers = brokers
+        self._pace = pace or Pace()
         self._dead: set[int] = set()
         self._connections: dict[tuple[int, str], Connection] = {}
         self._places: dict[tuple[str, Leader | Coordinator], int] = {}
 
     async def start(self) -> None:
         """Ask for the brokers."""
+        await self._pace.begin(0)
         connection = await Connection.open(*self._bootstrap)
         connection.send("Metadata", 12, {"Topics": []})
         answer = await connection.receive("Metadata", 12)
@@ -188,6 +225,7 @@ class Recorder:
         timeout_s: float = _PATIENCE_S,
     ) -> Answer:
         """Send a request, record the answer as a step, and return it; empty: there is none."""
+        await self._pace.begin(len(self.steps))
         try:
             answer = await self.ask_quietly(api, version, body, to, client_id, timeout_s)
         except NoAnswerError as error:
@@ -266,7 +304,7 @@ class Recorder:
         return self._first()
 
     def _first(self, but: int = -1) -> int:
-        return min(one for one in self.addresses if one not in self._dead and one != but)
+        return min(one for one in self._living() if one != but)
 
     async def _leader(self, place: Leader) -> int | None:
         for topic in await self._described(place.topic):
@@ -304,6 +342,53 @@ class Recorder:
         self._dead.remove(broker)
         self._places.clear()
 
+    async def until_balanced(self) -> None:
+        """Wait until living brokers lead, each partition by the first that lives of its replicas.
+
+        All brokers know it then, all that live are in sync, and the coordinators of the places that
+        the program knows have loaded what they coordinate.
+        """
+        known = [place for _, place in self._places if isinstance(place, Coordinator)]
+        async with asyncio.timeout(_BALANCED_S):
+            while not all([await self._is_balanced(broker) for broker in self._living()]):
+                await asyncio.sleep(0.2)
+                body = {"ElectionType": 0, "TopicPartitions": None, "TimeoutMs": 5_000}
+                await self.ask_quietly("ElectLeaders", 2, body)
+        self._places.clear()
+        for place in known:
+            await self._until_loaded(place)
+        await asyncio.sleep(_SETTLED_S)
+
+    async def _is_balanced(self, broker: int) -> bool:
+        body = {"Topics": None, "AllowAutoTopicCreation": False}
+        answer = await self.ask_quietly("Metadata", 12, body, broker)
+        if {one["NodeId"] for one in answer["Brokers"]} != set(self._living()):
+            return False
+        for topic in answer["Topics"]:
+            for one in topic["Partitions"]:
+                living = [node for node in one["ReplicaNodes"] if node not in self._dead]
+                in_sync = sorted(one["IsrNodes"]) == sorted(living)
+                if living and not (in_sync and one["LeaderId"] == living[0]):
+                    return False
+        return True
+
+    async def _until_loaded(self, place: Coordinator) -> None:
+        api, version, body = {
+            GROUP: ("DescribeGroups", 5, {"Groups": [place.key]}),
+            TRANSACTION: ("DescribeTransactions", 0, {"TransactionalIds": [place.key]}),
+        }[place.kind]
+        async with asyncio.timeout(_BALANCED_S):
+            while True:
+                answer = await self.ask_quietly(api, version, body, place)
+                told = [*(answer["Groups"] or ()), *(answer["TransactionStates"] or ())]
+                if told[0]["ErrorCode"] not in _RETRIED:
+                    break
+                self._places.clear()
+                await asyncio.sleep(0.2)
+
+    def _living(self) -> Sequence[int]:
+        return [one for one in self.addresses if one not in self._dead]
+
     # Steps of many programs.
 
     def name(self, start: str) -> str:
@@ -336,10 +421,11 @@ class Recorder:
             ],
         }
         await self.ask_quietly("CreateTopics", 7, {"Topics": [topic], "timeoutMs": 20_000})
-        for broker in self.addresses:
+        for broker in self._living():
             await self._until_there(name, broker)
-        for leader in dict.fromkeys(brokers[0] for brokers in placed):
-            led = [index for index, brokers in enumerate(placed) if brokers[0] == leader]
+        leaders = [next(one for one in brokers if one in self._living()) for brokers in placed]
+        for leader in dict.fromkeys(leaders):
+            led = [index for index, one in enumerate(leaders) if one == leader]
             await self._until_led(name, leader, led)
         await asyncio.sleep(_SETTLED_S)
         return name
@@ -380,6 +466,7 @@ class Recorder:
 
     async def settled(self, api: str, version: int, name: str, body: Message, to: Place) -> Answer:
         """Ask until the coordinator is ready, and record the last answer."""
+        await self._pace.begin(len(self.steps))
         for _ in range(60):
             answer = await self.ask_quietly(api, version, body, to)
             if answer["ErrorCode"] not in _RETRIED:
@@ -390,10 +477,15 @@ class Recorder:
 
 
 async def run_program(
-    program: Program, host: str, port: int, run: str, brokers: Brokers | None = None
+    program: Program,
+    host: str,
+    port: int,
+    run: str,
+    brokers: Brokers | None = None,
+    pace: Pace | None = None,
 ) -> list[Step]:
     """Run a program at a cluster, and return its steps; an exception is its last step."""
-    recorder = Recorder(host, port, run, brokers)
+    recorder = Recorder(host, port, run, brokers, pace)
     try:
         await recorder.start()
         await program(recorder)

@@ -119,5 +119,9 @@ class Renamer:
         value = value.replace(self._run, "<run>")
         if name == "MemberId" and _SHORT_UUID.match(value):
             return self._numbered("member", value)
-        value = _UUID.sub(lambda found: self._numbered("uuid", found[0]), value)
+        # Texts of errors are each cluster's own: what they name is no appearance.
+        is_own = name.endswith("ErrorMessage")
+        value = _UUID.sub(
+            lambda found: "<uuid>" if is_own else self._numbered("uuid", found[0]), value
+        )
         return _ADDRESS.sub("<host>:<port>", value)

@@ -11,7 +11,7 @@ from purgatory.cluster import Authorization
 from purgatory.kafka import GroupConfig
 from purgatory.virtual import World
 from tests.recorded.comparison import Difference, compare
-from tests.recorded.recorder import Program, Step, run_program, warm_up
+from tests.recorded.recorder import Pace, Program, Step, run_program, warm_up
 from tests.recorded.recordings import NEWEST, has_recording, read_recording
 
 BROKERS = 3
@@ -24,7 +24,7 @@ SUPER_USER = "User:ANONYMOUS"
 _SEED = 1
 
 
-def replay(program: Program, run: str = RUN) -> list[Step]:
+def replay(program: Program, run: str = RUN, pace: Pace | None = None) -> list[Step]:
     """Run a program at a cluster of ours, with the settings of the real one."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     with World(_SEED, plain_network=True) as world:
@@ -40,7 +40,7 @@ def replay(program: Program, run: str = RUN) -> list[Step]:
         )
         host, port = cluster.bootstrap_servers.split(",")[0].split(":")
         world.run(warm_up(host, int(port)))
-        return world.run(run_program(program, host, int(port), run, cluster))
+        return world.run(run_program(program, host, int(port), run, cluster, pace))
 
 
 def differences_from(

@@ -41,12 +41,21 @@ _YEAR_2014_MS = 1_400_000_000_000
 
 
 class _Kind:
-    """The acts of all kinds."""
+    """The acts of all kinds.
 
-    def __init__(self, recorder: Recorder, random: Random, number: str) -> None:
+    Args:
+        recorder: of the program.
+        random: by its seed.
+        number: what tells its names from other kinds'.
+        kills: whether brokers are killed: topics have three replicas, and timeouts are long.
+    """
+
+    def __init__(self, recorder: Recorder, random: Random, number: str, kills: bool) -> None:
         self.recorder = recorder
         self.random = random
         self.number = number
+        self.kills = kills
+        self.replicas = 3 if kills else 1
         self._asked = 0
 
     async def start(self) -> None:
@@ -56,6 +65,9 @@ class _Kind:
     async def act(self) -> None:
         """Send a request, or a few that belong together."""
         raise NotImplementedError
+
+    async def end(self) -> None:
+        """Mend what others would notice."""
 
     def choose(self, *choices: Any) -> Any:
         return self.random.choice(choices)
@@ -166,13 +178,26 @@ class _Classic(_Kind):
             await self.ask("OffsetFetch", 8, offset_fetch_body(group, "q", None, version=8), to)
 
 
+_GROUP = 32
+
+
+async def _configure(recorder: Recorder, group: str, settings: Mapping[str, str]) -> None:
+    configs = [
+        {"Name": name, "ConfigOperation": 0, "Value": value} for name, value in settings.items()
+    ]
+    resource = {"ResourceType": _GROUP, "ResourceName": group, "Configs": configs}
+    await recorder.ask_quietly("IncrementalAlterConfigs", 1, {"Resources": [resource]})
+
+
 class _Assigned(_Kind):
     """A consumer group (KIP-848) of two members."""
 
     async def start(self) -> None:
-        self.topic = await self.recorder.topic(f"qa{self.number}", 4)
+        self.topic = await self.recorder.topic(f"qa{self.number}", 4, self.replicas)
         self._id = await self.recorder.topic_id(self.topic)
         self.group = self.recorder.name(f"qa{self.number}")
+        if self.kills:
+            await _configure(self.recorder, self.group, {"consumer.session.timeout.ms": "60000"})
         self.epochs = {f"{letter * 21}g": 0 for letter in "AB"}
         self.owned: dict[str, Sequence[int]] = {}
 
@@ -220,7 +245,7 @@ class _Transactions(_Kind):
     """Two producers with transactional ids, old and new, and a group's offsets."""
 
     async def start(self) -> None:
-        self.topic = await self.recorder.topic(f"qt{self.number}", _PARTITIONS)
+        self.topic = await self.recorder.topic(f"qt{self.number}", _PARTITIONS, self.replicas)
         self.group = self.recorder.name(f"qt{self.number}")
         self.producers: dict[int, tuple[int, int]] = {}
         self.sequences: dict[tuple[int, int], int] = {}
@@ -233,8 +258,9 @@ class _Transactions(_Kind):
         what = self.choose("produce", "produce", "produce", "end", "end", "offsets", "look", "init")
         if producer is None or what == "init":
             version = 4 if is_old else 5
+            body = init_body(name, 600_000 if self.kills else 60_000)
             answer = await self.recorder.settled(
-                "InitProducerId", version, f"Transactions {which}", init_body(name), to
+                "InitProducerId", version, f"Transactions {which}", body, to
             )
             self._restart(which, (answer["ProducerId"] or 0, answer["ProducerEpoch"] or 0))
         elif what == "produce":
@@ -281,7 +307,7 @@ class _Configs(_Kind):
     """A topic's settings."""
 
     async def start(self) -> None:
-        self.topic = await self.recorder.topic(f"qs{self.number}")
+        self.topic = await self.recorder.topic(f"qs{self.number}", 1, self.replicas)
 
     async def act(self) -> None:
         key, value = self.choose(
@@ -302,7 +328,6 @@ class _Configs(_Kind):
 
 _EARLIEST = {"share.auto.offset.reset": "earliest"}
 _PATIENT = {"share.record.lock.duration.ms": "60000", "share.session.timeout.ms": "60000"}
-_GROUP = 32
 _ACCEPT, _RELEASE, _REJECT = 1, 2, 3
 
 
@@ -316,15 +341,10 @@ class _Shared(_Kind):
     """
 
     async def start(self) -> None:
-        self.topic = await self.recorder.topic(f"qh{self.number}", _PARTITIONS)
+        self.topic = await self.recorder.topic(f"qh{self.number}", _PARTITIONS, self.replicas)
         self._id = await self.recorder.topic_id(self.topic)
         self.group = self.recorder.name(f"qh{self.number}")
-        configs = [
-            {"Name": name, "ConfigOperation": 0, "Value": value}
-            for name, value in {**_EARLIEST, **_PATIENT}.items()
-        ]
-        resource = {"ResourceType": _GROUP, "ResourceName": self.group, "Configs": configs}
-        await self.recorder.ask_quietly("IncrementalAlterConfigs", 1, {"Resources": [resource]})
+        await _configure(self.recorder, self.group, _EARLIEST | _PATIENT)
         self.sessions = {f"{letter * 21}g": 0 for letter in "CD"}
         self.held: dict[str, list[tuple[int, int, int]]] = {one: [] for one in self.sessions}
         self.read: dict[str, set[int]] = {one: set() for one in self.sessions}
@@ -471,6 +491,39 @@ def _limits(records: int, batch_size: int, mode: int) -> Message:
     }
 
 
+class _Deaths(_Kind):
+    """Brokers that are killed and come back, two in a sequence, and what is told of them.
+
+    A request follows once living brokers lead all partitions, and all that live are in sync. A
+    broker that is back leads again what it prefers to, as a real Kafka has it some time.
+    """
+
+    left = 2
+    dead: int | None = None
+
+    async def start(self) -> None:
+        self.topic = await self.recorder.topic(f"qd{self.number}", 3, 3)
+
+    async def act(self) -> None:
+        if self.choose(True, True, False):
+            if self.dead is not None:
+                await self.end()
+            elif self.left:
+                self.left -= 1
+                self.dead = self.choose(1, 2, 3)
+                await self.recorder.kill(self.dead)
+                await self.recorder.until_balanced()
+        asked = {"Topics": [{"Name": self.topic}], "ResponsePartitionLimit": 10}
+        await self.ask("DescribeTopicPartitions", 0, asked)
+        await self.ask("DescribeCluster", 2, {"IncludeFencedBrokers": self.choose(True, False)})
+
+    async def end(self) -> None:
+        if self.dead is not None:
+            dead, self.dead = self.dead, None
+            await self.recorder.revive(dead)
+            await self.recorder.until_balanced()
+
+
 KINDS: Mapping[str, type[_Kind]] = {
     "data": _Data,
     "classic": _Classic,
@@ -483,6 +536,15 @@ _LATER_KINDS = {"shared"}
 _SEEDS_OF_ALL_KINDS = 1_000
 """The first seed that may have a later kind: those before it were recorded without one."""
 
+_SEEDS_OF_DEATHS = 10_000
+_DEATHS_IN = 5
+"""From that seed on each fifth one kills brokers: it takes a real Kafka some minutes."""
+
+
+def kills_brokers(seed: int) -> bool:
+    """Whether a seed's program kills brokers, so that no other may run beside it."""
+    return seed >= _SEEDS_OF_DEATHS and seed % _DEATHS_IN == 0
+
 
 def random_program(seed: int, requests: int = REQUESTS) -> Program:
     """Return the program of a seed."""
@@ -490,13 +552,20 @@ def random_program(seed: int, requests: int = REQUESTS) -> Program:
     async def run(recorder: Recorder) -> None:
         random = Random(seed)
         kinds = sorted(set(KINDS) - (_LATER_KINDS if seed < _SEEDS_OF_ALL_KINDS else set()))
-        names = random.sample(kinds, random.randint(1, min(len(kinds), MOST_KINDS)))
+        kills = kills_brokers(seed)
+        most = MOST_KINDS - kills
+        names = random.sample(kinds, random.randint(1, min(len(kinds), most)))
+        types = [*(KINDS[name] for name in names), *([_Deaths] if kills else [])]
         actors = [
-            KINDS[name](recorder, random, f"{seed}-{number}") for number, name in enumerate(names)
+            kind(recorder, random, f"{seed}-{number}", kills) for number, kind in enumerate(types)
         ]
         for actor in actors:
             await actor.start()
-        while len(recorder.steps) < requests:
-            await random.choice(actors).act()
+        try:
+            while len(recorder.steps) < requests:
+                await random.choice(actors).act()
+        finally:
+            for actor in actors:
+                await actor.end()
 
     return run

@@ -78,10 +78,17 @@ class Entry:
         step = difference.step
         if step not in self._names and not any(one.match(step) for one in self._patterns):
             return False
-        return self.explains_elsewhere(difference)
+        return self._has_fields(difference)
 
     def explains_elsewhere(self, difference: Difference) -> bool:
-        """Whether it would be an entry for this difference in one of its steps."""
+        """Whether it would be an entry for this difference in another step of the same API."""
+        return self._has_api(difference.step) and self._has_fields(difference)
+
+    def _has_api(self, step: str) -> bool:
+        apis = {name.split(" ")[0] for name in self.steps}
+        return "*" in apis or step.split(" ", maxsplit=1)[0] in apis
+
+    def _has_fields(self, difference: Difference) -> bool:
         pairs = zip(self._values, (difference.theirs, difference.ours), strict=True)
         is_at = any(one.match(difference.path) for one in self._fields)
         return is_at and all(one.match(text) for one, text in pairs)

@@ -43,7 +43,9 @@ from purgatory.kafka.replication.delayed_produce import closes_connection, start
 from purgatory.kafka.security.authorizer import Operation
 from purgatory.kafka.topics import Topic
 from purgatory.kafka.transactions.transaction_verification import (
+    VerificationErrors,
     add_partitions_to_txn,
+    error_responses,
     verification_errors,
 )
 
@@ -62,11 +64,10 @@ _KNOWS_ABORTABLE_MIN_VERSION = 11
 """The first version of Produce that has TRANSACTION_ABORTABLE."""
 _ADD_PARTITIONS_MIN_VERSION = 12
 """The first version of Produce in which leaders add partitions to transactions."""
+_CONCURRENT_S, _CONCURRENT_AGAIN_S = 0.1, 0.02
+"""How long a leader asks again, and how often, while a producer's transaction before is ended."""
 _NO_ID = UUID(int=0)
 Responses = Mapping[TopicPartition, PartitionProduceResponse]
-_NOT_IN_TRANSACTION = PartitionProduceResponse(
-    ErrorCode.NOT_ENOUGH_REPLICAS, message="the coordinator of its transaction doesn't respond"
-)
 _UNAUTHORIZED_TRANSACTION = PartitionProduceResponse(
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 )
@@ -139,20 +140,16 @@ async def produce(broker: BrokerServices, request: Request, connection: Connecti
         refused = dict.fromkeys((*refused, *keys.values()), refusal)
     try:
         if is_transactional and entries:
-            coordinator = (
-                broker.manager,
-                body.transactional_id,
-                entries,
-                broker.cluster.coordinator_of,
-            )
             if request.api_version >= _ADD_PARTITIONS_MIN_VERSION:
-                unverified = await coordinator_response(
-                    partial(add_partitions_to_txn, *coordinator),
-                    dict.fromkeys(entries, _NOT_IN_TRANSACTION),
-                )
+                unverified = await _added_errors(broker, body.transactional_id, entries)
             else:
-                knows_abortable = request.api_version >= _KNOWS_ABORTABLE_MIN_VERSION
-                unverified = verification_errors(*coordinator, knows_abortable=knows_abortable)
+                unverified = verification_errors(
+                    broker.manager,
+                    body.transactional_id,
+                    entries,
+                    broker.cluster.coordinator_of,
+                    knows_abortable=request.api_version >= _KNOWS_ABORTABLE_MIN_VERSION,
+                )
             for topic_partition, verification_error in unverified.items():
                 sent[topic_partition] = entries.pop(topic_partition)
                 refused[keys[topic_partition]] = verification_error
@@ -201,6 +198,30 @@ async def produce(broker: BrokerServices, request: Request, connection: Connecti
         return None
     hints = leader_hints(broker.cluster, connection.listener, refused)
     return ProduceResponse(refused, hints, _throttle_ms(broker, request, connection))
+
+
+async def _added_errors(
+    broker: BrokerServices,
+    transactional_id: str,
+    entries: Mapping[TopicPartition, Sequence[RecordBatch]],
+) -> VerificationErrors:
+    """Add partitions to a transaction; wait a little for the end of the one before."""
+    now = asyncio.get_running_loop().time
+    until_s = now() + _CONCURRENT_S
+    while True:
+        codes = await coordinator_response(
+            partial(
+                add_partitions_to_txn,
+                broker.manager,
+                transactional_id,
+                entries,
+                broker.cluster.coordinator_of,
+            ),
+            dict.fromkeys(entries, ErrorCode.NETWORK_EXCEPTION),
+        )
+        if ErrorCode.CONCURRENT_TRANSACTIONS not in codes.values() or now() >= until_s:
+            return error_responses(transactional_id, codes)
+        await asyncio.sleep(_CONCURRENT_AGAIN_S)
 
 
 def _throttle_ms(broker: BrokerServices, request: Request, connection: Connection) -> int:

@@ -2,7 +2,7 @@
 
 The wait ends when
 
-    a partition is unknown, offline, or not led here
+    all partitions are unknown, offline, not led here, or without a state
     ``min_bytes`` may be acquired, over all partitions together
     the time is up
 
@@ -27,8 +27,8 @@ from purgatory.kafka.share_groups.share_session import ShareSession
 from purgatory.kafka.share_groups.share_state import ShareKey
 from purgatory.kafka.topic_partition import TopicPartition
 
-RESPOND_IMMEDIATELY = -1
-"""In place of a number of bytes: the wait is over."""
+NO_BYTES = -1
+"""In place of a number of bytes: there is an error."""
 
 
 class ShareFetchParams(NamedTuple):
@@ -73,8 +73,8 @@ class SharePartitions(Protocol):
     """The share partitions from which records are acquired."""
 
     def available_bytes(self, key: ShareKey) -> int | None:
-        """Return how many bytes may be acquired; RESPOND_IMMEDIATELY if there is an error; None:
-        its state is being read, or it has as many records in flight as it may."""
+        """Return how many bytes may be acquired; NO_BYTES if there is an error; None: its state is
+        being read, or it has as many records in flight as it may."""
 
     def acquire(
         self, session: ShareSession, key: ShareKey, params: ShareFetchParams
@@ -118,9 +118,9 @@ class DelayedShareFetch(DelayedOperation):
 
     def try_complete(self) -> bool:
         available = [self._shares.available_bytes(key) for key in self._partitions]
-        if RESPOND_IMMEDIATELY in available:
+        if all(size_bytes == NO_BYTES for size_bytes in available):
             return self.force_complete()
-        acquirable = [size_bytes for size_bytes in available if size_bytes is not None]
+        acquirable = [size_bytes for size_bytes in available if size_bytes not in (None, NO_BYTES)]
         is_enough = bool(acquirable) and sum(acquirable) >= self._params.min_bytes
         return is_enough and self.force_complete()
 

@@ -21,7 +21,7 @@ from purgatory.kafka.replication.replica_manager import ReplicaManager
 from purgatory.kafka.replication.requests import FetchParams, PartitionFetch
 from purgatory.kafka.settings.group_settings import EARLIEST, GroupConfig, GroupSettings
 from purgatory.kafka.share_groups.delayed_share_fetch import (
-    RESPOND_IMMEDIATELY,
+    NO_BYTES,
     DelayedShareFetch,
     RespondShareFetch,
     ShareFetchParams,
@@ -253,9 +253,7 @@ class SharePartitionManager:
             for key in keys
         }
         for key, place in places.items():
-            failed = self._share_partitions.get(place, {}).get(key)
-            if failed is not None and failed.failure is not None:
-                self._remove(failed)  # it is read again
+            self._remove_if_failed(place, key)  # it is read again
         operation = DelayedShareFetch(session, params, places, self, respond)
         if not keys or params.max_records <= 0 or params.max_bytes <= 0:
             respond({})
@@ -265,16 +263,21 @@ class SharePartitionManager:
             watched = (*dict.fromkeys(places.values()), *keys)
             self._purgatories.fetches.try_complete_else_watch(operation, watched)
 
+    def _remove_if_failed(self, topic_partition: TopicPartition, key: ShareKey) -> None:
+        failed = self._share_partitions.get(topic_partition, {}).get(key)
+        if failed is not None and failed.failure is not None:
+            self._remove(failed)
+
     def available_bytes(self, key: ShareKey) -> int | None:
         """Return how many bytes may be acquired now. O(runs).
 
-        RESPOND_IMMEDIATELY if there is an error; None: its state is being read, or it has as many
-        records in flight as it may.
+        NO_BYTES if there is an error; None: its state is being read, or it has as many records in
+        flight as it may.
         """
         try:
             partition, share_partition = self._find(key)
         except KafkaError:
-            return RESPOND_IMMEDIATELY
+            return NO_BYTES
         if share_partition.in_flight is None:
             return None
         offset = self._next_offset(partition, share_partition.in_flight)
@@ -376,10 +379,11 @@ class SharePartitionManager:
         owner: ShareSessionKey,
         key: ShareKey,
         acknowledgements: Sequence[Acknowledgement],
-        respond_partition: Callable[[ShareKey, ErrorCode], object],
+        respond_partition: Callable[[ShareKey, ErrorCode, str | None], object],
     ) -> None:
         validate_ranges(acknowledgements)
         partition = self._partition_of(key)
+        self._remove_if_failed(partition.topic_partition, key)
         share_partition = self._share_partitions.get(partition.topic_partition, {}).get(key)
         if share_partition is None or share_partition.leader_epoch != partition.leader_epoch:
             raise KafkaError(
@@ -392,6 +396,9 @@ class SharePartitionManager:
             error = "members of the group may not renew: share.renew.acknowledge.enable is false"
             raise KafkaError(ErrorCode.INVALID_RECORD_STATE, error)
         lock_ms = settings.milliseconds("share.record.lock.duration.ms")
-        share_partition.acknowledge(
-            owner.member_id, acknowledgements, lock_ms, lambda code: respond_partition(key, code)
-        )
+
+        def respond_stored(code: ErrorCode) -> None:
+            error = None if code is ErrorCode.NONE else f"the state of {key} was not stored"
+            respond_partition(key, code, error)
+
+        share_partition.acknowledge(owner.member_id, acknowledgements, lock_ms, respond_stored)

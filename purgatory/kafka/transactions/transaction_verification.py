@@ -24,6 +24,7 @@ VerificationErrors: TypeAlias = dict[TopicPartition, PartitionProduceResponse]
 RETRIABLE = frozenset(
     {
         ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.NETWORK_EXCEPTION,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NOT_COORDINATOR,
@@ -60,7 +61,7 @@ def verification_errors(
             coordinator_of,
             knows_abortable=knows_abortable,
         )
-        errors |= _error_responses(transactional_id, codes)
+        errors |= error_responses(transactional_id, codes)
     return errors
 
 
@@ -69,23 +70,23 @@ def add_partitions_to_txn(
     transactional_id: str,
     entries: Mapping[TopicPartition, Sequence[RecordBatch]],
     coordinator_of: Callable[[str], TransactionCoordinator | None],
-    respond: Callable[[VerificationErrors], object],
+    respond: RespondCodes,
 ) -> None:
     """As ``verification_errors``, for producers whose partitions the leaders add to transactions.
 
-    ``respond`` takes the errors of the partitions that can't be added.
+    ``respond`` takes the coordinator's codes of the partitions that were not in it before.
     """
     pending = _not_open(manager, entries, adds=True)
-    errors: VerificationErrors = {}
+    added: dict[TopicPartition, ErrorCode] = {}
 
     def respond_producer(producer: ProducerIdentity, codes: Codes) -> None:
-        errors.update(_error_responses(transactional_id, codes))
+        added.update(codes)
         del pending[producer]
         if not pending:
-            respond(errors)
+            respond(added)
 
     if not pending:
-        respond(errors)
+        respond(added)
     for producer, partitions in list(pending.items()):
         add_partitions(
             transactional_id,
@@ -119,7 +120,8 @@ def _not_open(
     return pending
 
 
-def _error_responses(transactional_id: str, codes: Codes) -> VerificationErrors:
+def error_responses(transactional_id: str, codes: Codes) -> VerificationErrors:
+    """Return what a producer is answered of partitions whose codes are errors."""
     errors = {}
     for topic_partition, code in codes.items():
         if code is not ErrorCode.NONE:

@@ -52,6 +52,12 @@ def test_entry_with_one_unused_step_fails() -> None:
     assert [list(steps) for _, steps in verdict.unused] == [["Fetch v5 all"]]
 
 
+@pytest.mark.parametrize(("step", "is_explained"), [("Fetch v9 other", True), ("Other v4", False)])
+def test_entry_explains_other_steps_of_its_api(step: str, is_explained: bool) -> None:
+    difference = _DIFFERENCE._replace(step=step)
+    assert _entry("Fetch v4 all").explains_elsewhere(difference) is is_explained
+
+
 @pytest.mark.parametrize("pattern", ["*", "Fetch v4*", "Fetch v4 all"])
 def test_stars_stand_for_anything(pattern: str) -> None:
     assert str(judge([_DIFFERENCE], [_entry(pattern, path="*.ErrorCode", ours="*")])) == ""

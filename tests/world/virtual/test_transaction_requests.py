@@ -310,3 +310,40 @@ async def test_marker_of_version_1_ends_a_transaction_of_its_epoch(client: WireC
     await _add(client, producer)
     assert await _send(client, producer, version=11) == ErrorCode.NONE
     assert await _mark(client, producer, 1) == ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("back_after_s", "code", "took_ms"),
+    [(0.03, ErrorCode.NONE, range(30, 90)), (9, ErrorCode.NOT_ENOUGH_REPLICAS, range(100, 130))],
+)
+def test_leader_waits_for_the_end_of_the_transaction_before(
+    back_after_s: float, code: ErrorCode, took_ms: range
+) -> None:
+    async def use(world: World, cluster: WorldCluster, client: WireClient) -> None:
+        producer = await _begun(client)
+        await _add(client, producer, 0)
+        await _add(client, producer, 1)
+        await cluster.kill(2)  # the leader of partition 1 writes no marker
+        client.cut()
+        ended, producer = await _end(client, producer, True)
+        assert ended == ErrorCode.NONE
+        back = asyncio.create_task(_revive(cluster, back_after_s))
+        began_s = world.now_s
+        assert await _send(client, producer) == code
+        assert round(1000 * (world.now_s - began_s)) in took_ms
+        await back
+        await asyncio.sleep(1)
+        assert await _send(client, producer, sequence=int(code == ErrorCode.NONE)) == ErrorCode.NONE
+
+    with World(1, plain_network=True) as world:
+        cluster = world.cluster(
+            2, topics={_TOPIC: 2}, transactions_partitions=1, default_replication=1
+        )
+        client = WireClient(cluster, "client", True, security_of("none"))
+        world.run(use(world, cluster, client))
+        client.cut()
+
+
+async def _revive(cluster: WorldCluster, after_s: float) -> None:
+    await asyncio.sleep(after_s)
+    await cluster.revive(2)

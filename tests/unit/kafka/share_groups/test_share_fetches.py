@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from uuid import UUID
 
 import pytest
 
 from purgatory.kafka import AppendOrigin, ErrorCode, KafkaError, RecordBatch, TransactionResult
+from purgatory.kafka.share_groups.delayed_share_fetch import ShareFetchParams, ShareFetchResult
 from purgatory.kafka.share_groups.share_session import FINAL_EPOCH, FIRST_EPOCH, ShareSessionKey
-from purgatory.kafka.share_groups.share_state import ShareState
+from purgatory.kafka.share_groups.share_state import Acknowledgement, ShareKey, ShareState
 from tests.unit.kafka.conftest import TP, Broker
 from tests.unit.kafka.share_groups.share_world import KEY, LOCK_MS, TOPIC_ID, ShareWorld
 
@@ -179,6 +181,40 @@ def test_ended_session_keeps_its_locks_while_no_state_is_written(world: ShareWor
     assert world.acquired("b") == []
     world.broker.pass_time(LOCK_MS)
     assert world.acquired("b") == [(0, 0, 2)]
+
+
+def test_fetch_waits_for_a_partition_beside_one_with_an_error(world: ShareWorld) -> None:
+    world.join("a")
+    unknown = KEY._replace(topic_id=UUID(int=99))
+    answers: list[Mapping[ShareKey, ShareFetchResult]] = []
+    session, params = world.sessions["a"], ShareFetchParams()
+    world.shares.fetch(session, [unknown, KEY], params, answers.append)
+    assert answers == []
+    world.produce(1)
+    [answer] = answers
+    assert answer[unknown].error is ErrorCode.UNKNOWN_TOPIC_ID
+    assert [tuple(one) for one in answer[KEY].acquired] == [(0, 0, 1)]
+
+
+def test_acknowledgement_is_unknown_where_no_state_was_read(world: ShareWorld) -> None:
+    world.produce(1)
+    world.store.error = ErrorCode.INVALID_REQUEST
+    [answer] = world.fetch("a")
+    assert answer.error is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert world.say("a", 0, 0, ACCEPT) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+def test_acknowledgement_says_that_its_state_was_not_stored(world: ShareWorld) -> None:
+    owner = world.join("a")
+    world.produce(1)
+    world.acquired("a")
+    world.store.error = ErrorCode.FENCED_STATE_EPOCH
+    given: list[tuple[ErrorCode, str | None]] = []
+    said = {KEY: [Acknowledgement(0, 0, [ACCEPT])]}
+    world.shares.acknowledge(owner, said, lambda codes: given.append(codes[KEY]))
+    [(code, message)] = given
+    assert code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert message == f"the state of {KEY} was not stored"
 
 
 def test_forgotten_partition_keeps_its_lock(world: ShareWorld) -> None:

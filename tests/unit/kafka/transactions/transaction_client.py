@@ -19,6 +19,7 @@ from purgatory.kafka.transactions.transaction_verification import (
     VerificationErrors,
     add_partitions,
     add_partitions_to_txn,
+    error_responses,
     verification_errors,
     verify_partitions,
 )
@@ -143,7 +144,12 @@ class TransactionClient:
 
             asked = self.transactional_id, {tp: [batch]}
             if self.anew:
-                add_partitions_to_txn(node.broker.manager, *asked, lambda _: self._far(node), go_on)
+                add_partitions_to_txn(
+                    node.broker.manager,
+                    *asked,
+                    lambda _: self._far(node),
+                    lambda codes: go_on(error_responses(self.transactional_id, codes)),
+                )
             elif self.verifies:
                 coordinator = self._coordinator
                 errors = verification_errors(

@@ -1,0 +1,181 @@
+"""The cluster beside kfake, franz-go's fake cluster, and a real Kafka of three brokers, in turns.
+
+    python -m tests.benchmarks.cluster_rivals
+    BEFORE=../older python -m tests.benchmarks.cluster_rivals   # an older tree of ours is one, too
+
+All have one topic of three partitions, and the same clients on the same machine. kfake is built by
+Go, the real Kafka's jars are fetched by Maven; a rival that can't be had is left out, with a line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from tests.benchmarks.cluster_clients import TOPIC
+from tests.benchmarks.cluster_speed import ROOT, client, cluster, cpu_s
+from tests.benchmarks.measurement import Figure, Size, in_turns, run_alone, say
+
+PARTITIONS, BROKERS = 3, 3
+_FRANZ_GO = "github.com/twmb/franz-go@v1.22.3"
+_KFAKE = "github.com/twmb/franz-go/pkg/kfake@v0.0.0-20260918054303-01f206a7e32c"
+_BUILD = ROOT / "build" / "kfake"
+_PORT = 20_192
+_SERVER = f"""\
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+)
+
+func main() {{
+	topics := kfake.SeedTopics({PARTITIONS}, "{TOPIC}")
+	cluster, err := kfake.NewCluster(kfake.NumBrokers({BROKERS}), topics)
+	if err != nil {{
+		panic(err)
+	}}
+	fmt.Println(strings.Join(cluster.ListenAddrs(), ","))
+	os.Stdin.Read(make([]byte, 1))
+}}
+"""
+
+
+class Rival(NamedTuple):
+    """A cluster that runs: where it listens, and its processes."""
+
+    servers: str
+    pids: Sequence[int]
+
+
+_Way = Callable[[], AbstractContextManager[Rival]]
+
+
+def _measured(rival: Rival, messages: int, requests: int) -> Mapping[str, float]:
+    """Return rates, waits, and what they take of the rival's processors."""
+    found: dict[str, float] = {}
+    for kind, count in (("librdkafka", messages), ("consume", messages), ("one", requests)):
+        before_s = sum(map(cpu_s, rival.pids))
+        result = client(kind, rival.servers, count)
+        spent_s = sum(map(cpu_s, rival.pids)) - before_s
+        found |= {f"{kind} {key}": value for key, value in result.items()}
+        found[f"{kind} us"] = 1e6 * spent_s / count
+    return found
+
+
+@contextmanager
+def _ours(root: Path) -> Iterator[Rival]:
+    with cluster(partitions=PARTITIONS, quiet=True, root=root) as running:
+        yield Rival(running.servers, [running.pid])
+
+
+@contextmanager
+def _kfake() -> Iterator[Rival]:
+    if shutil.which("go") is None:
+        raise RuntimeError("there is no Go")
+    _BUILD.mkdir(parents=True, exist_ok=True)
+    (_BUILD / "main.go").write_text(_SERVER)
+    steps = ["mod init kfake-server", f"get {_KFAKE}", f"get {_FRANZ_GO}", "build -o server ."]
+    for step in steps[(_BUILD / "go.mod").exists() :]:
+        subprocess.run(["go", *step.split()], cwd=_BUILD, check=True, capture_output=True)
+    with subprocess.Popen(
+        [_BUILD / "server"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        yield Rival(process.stdout.readline().strip(), [process.pid])
+        process.stdin.close()
+
+
+@contextmanager
+def _real() -> Iterator[Rival]:
+    # Here, since they bring much with them, which no other benchmark is to carry.
+    from tests.recorded.real_kafka import HOST, real_kafka
+    from tests.recorded.recordings import NEWEST
+
+    with real_kafka(NEWEST, _PORT) as kafka:
+        asyncio.run(_create(HOST, kafka.port))
+        servers = ",".join(f"{HOST}:{kafka.port + place}" for place in range(BROKERS))
+        yield Rival(servers, kafka.pids)
+
+
+async def _create(host: str, port: int) -> None:
+    from tests.recorded.recorder import Recorder
+
+    recorder = Recorder(host, port, "")
+    await recorder.start()
+    replicas = [[place + 1, *({1, 2, 3} - {place + 1})] for place in range(PARTITIONS)]
+    topic = {
+        "Name": TOPIC,
+        "NumPartitions": -1,
+        "ReplicationFactor": -1,
+        "Configs": [],
+        "Assignments": [
+            {"PartitionIndex": place, "BrokerIds": brokers}
+            for place, brokers in enumerate(replicas)
+        ],
+    }
+    await recorder.ask_quietly("CreateTopics", 7, {"Topics": [topic], "timeoutMs": 60_000})
+    await asyncio.sleep(5)
+    recorder.close()
+
+
+def _started(stack: ExitStack, size: Size) -> Mapping[str, Rival]:
+    """Start all that can be had."""
+    before = os.environ.get("BEFORE")
+    ways: dict[str, Callable[[], AbstractContextManager[Rival]]] = {
+        "the cluster": partial(_ours, ROOT)
+    }
+    if size is not Size.SMALL:
+        ways |= {"the cluster before": partial(_ours, Path(before))} if before else {}
+        ways |= {"kfake": _kfake, "Kafka": _real}
+    rivals: dict[str, Rival] = {}
+    for name, way in ways.items():
+        try:
+            rivals[name] = stack.enter_context(way())
+        except Exception as error:
+            if name == "the cluster":
+                raise
+            say(f"{name}: no figures, {error}")
+    return rivals
+
+
+def measure(size: Size = Size.USUAL) -> list[Figure]:
+    messages, requests = size.pick(300, 200_000), size.pick(20, 2_000)
+    with ExitStack() as stack:
+        rivals = _started(stack, size)
+        for rival in rivals.values():  # connections, code that is compiled at its first use
+            _measured(rival, size.pick(10, 50_000), size.pick(5, 1_000))
+        found = in_turns(
+            {name: partial(_measured, rival, messages, requests) for name, rival in rivals.items()},
+            size.pick(1, 5),
+        )
+    return [
+        Figure(f"{name}: {what}", of[key], unit, _TARGETS.get((name, key)), better)
+        for what, key, unit, better in _FIGURES
+        for name, of in found.items()
+    ]
+
+
+_FIGURES: Sequence[tuple[str, str, str, Literal["lower", "higher"]]] = (
+    ("messages produced", "librdkafka per_s", "per s", "higher"),
+    ("a message produced, of the processors", "librdkafka us", "us", "lower"),
+    ("messages consumed", "consume per_s", "per s", "higher"),
+    ("a message consumed, of the processors", "consume us", "us", "lower"),
+    ("a produce request with acks=all, p50", "one p50_us", "us", "lower"),
+    ("a produce request with acks=all, of the processors", "one us", "us", "lower"),
+)
+_TARGETS = {("the cluster", "librdkafka per_s"): 100_000, ("the cluster", "consume per_s"): 100_000}
+
+
+if __name__ == "__main__":
+    run_alone(measure)
