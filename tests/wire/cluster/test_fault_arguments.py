@@ -42,6 +42,14 @@ class Asked(NamedTuple):
 
 ASKED = [
     Asked(
+        ReturnError(api="Fetch", errors=("NOT_LEADER_OR_FOLLOWER", None, "REQUEST_TIMED_OUT")),
+        lambda fault: fault.return_error(
+            api="Fetch", errors=["NOT_LEADER_OR_FOLLOWER", None, "REQUEST_TIMED_OUT"]
+        ),
+        "return-error --api Fetch --errors NOT_LEADER_OR_FOLLOWER,none,REQUEST_TIMED_OUT",
+        {"api": "Fetch", "errors": ["NOT_LEADER_OR_FOLLOWER", None, "REQUEST_TIMED_OUT"]},
+    ),
+    Asked(
         ReturnError(api="Produce", error="NOT_LEADER_OR_FOLLOWER", topic="orders", count=3),
         lambda fault: fault.return_error(
             api="Produce", error="NOT_LEADER_OR_FOLLOWER", topic="orders", count=3
