@@ -200,10 +200,11 @@ TARGET_KEYS = ("topic", "partition", "group_id", "transactional_id")
 class ReturnError(MessageFault, kind="return_error"):
     """Respond to requests with an error, by its Kafka name, or with one after the other.
 
-    ``error``: such as "NOT_LEADER_OR_FOLLOWER". Or ``errors``: one for each request, None (or "none")
-    for one that passes; with the last the fault ends. Requests are not carried out, unless ``after`` is
-    true: then they are, and the error is in the response nevertheless. ``topic``, ``partition``,
-    ``group_id`` and ``transactional_id`` target a part of each request; the rest is carried out.
+    ``error``: such as "NOT_LEADER_OR_FOLLOWER". Or ``errors``: one for each request, None (or
+    "none") for one that passes; with the last the fault ends. Requests are not carried out, unless
+    ``after`` is true: then they are, and the error is in the response nevertheless. ``topic``,
+    ``partition``, ``group_id`` and ``transactional_id`` target a part of each request; the rest is
+    carried out.
     """
 
     is_simulated = False

@@ -47,7 +47,7 @@ ASKED = [
             api="Fetch", errors=["NOT_LEADER_OR_FOLLOWER", None, "REQUEST_TIMED_OUT"]
         ),
         "return-error --api Fetch --errors NOT_LEADER_OR_FOLLOWER,none,REQUEST_TIMED_OUT",
-        {"api": "Fetch", "errors": ["NOT_LEADER_OR_FOLLOWER", None, "REQUEST_TIMED_OUT"]},
+        {"api": "Fetch", "errors": ["NOT_LEADER_OR_FOLLOWER", "none", "REQUEST_TIMED_OUT"]},
     ),
     Asked(
         ReturnError(api="Produce", error="NOT_LEADER_OR_FOLLOWER", topic="orders", count=3),
@@ -198,13 +198,13 @@ def test_page_shows_each_fault() -> None:
 @pytest.mark.parametrize(
     ("typed", "right"),
     [
-        ("return-error --api Produce", "Missing option"),
+        ("return-error --api Produce", "error or errors: one of them"),
         ("return-error --error NOT_LEADER", "the nearest are NOT_LEADER_OR_FOLLOWER"),
         ("return-error --error NONE", "is not an error"),
         ("delay-responses --delay 5ms --distribution gauss", "is not one of"),
         ("delay-responses --delay 5ms --distribution uniform", "it takes to_ms"),
         ("delay-responses --delay 5ms --delay-to 4ms", "that is for distribution='uniform'"),
-        ("jump-clock 1", "Missing option"),
+        ("jump-clock 1", "error or errors: one of them"),
         ("jump-clock 1 --jump 5", "give a number and its unit"),
         ("jump-clock 1 --jump --5s", "give a number and its unit"),
         ("throttle --throttle 500us", "must be at least 1ms"),
