@@ -280,7 +280,7 @@ class RequestLog:
         self._kept_bytes = 0
         self._count = 0
         self.topic_of = topic_of
-        self.on_answered: Callable[[SeenRequest], object] | None = None
+        self.listeners: list[Callable[[SeenRequest], object]] = []
         """Called with each request that was answered."""
 
     def __repr__(self) -> str:
@@ -315,8 +315,8 @@ class RequestLog:
             self._kept_bytes += len(frame)
             if self._kept_bytes > MOST_BYTES:
                 self._drop_oldest()
-        if self.on_answered is not None:
-            self.on_answered(seen)
+        for listener in list(self.listeners):
+            listener(seen)
 
     def _drop_oldest(self) -> None:
         while self._kept and (len(self._kept) > MOST_REQUESTS or self._kept_bytes > MOST_BYTES):
