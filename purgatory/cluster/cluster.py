@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Self
 from uuid import UUID
 
-from purgatory.cluster.api.registry import APIS, SUPPORTED, serve
+from purgatory.cluster.api.registry import apis_of, serve
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.config import ClusterConfig
 from purgatory.cluster.fault_injection import Faults
@@ -73,9 +73,10 @@ class Cluster(ClusterMetadata):
         disk: Disk = REAL_DISK,
     ) -> None:
         super().__init__(config or ClusterConfig(), trace, disk)
-        self.apis = APIS
+        self.apis = apis_of(self.config.kafka_version)
+        versions = {key: api.versions for key, api in self.apis.items()}
         self.brokers: Mapping[int, Broker] = {
-            broker_id: Broker(self, broker_id, serve, SUPPORTED)
+            broker_id: Broker(self, broker_id, serve, versions)
             for broker_id in self.config.broker_ids
         }
         self.fault = Faults(self)

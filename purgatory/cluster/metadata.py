@@ -47,6 +47,7 @@ from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.groups.assignors import ASSIGNORS
 from purgatory.kafka.groups.consumer_group_member import Principal
 from purgatory.kafka.groups.share_group import SHARE_ASSIGNOR
+from purgatory.kafka.kafka_versions import features_of
 from purgatory.kafka.security.authorizer import Authorizer, Operation, ResourceType
 from purgatory.kafka.settings.group_settings import (
     BOUNDED,
@@ -127,7 +128,9 @@ class ClusterMetadata:
         self._default_group_settings = GroupSettings(self._defaults_of_groups)
         self.cluster_id = "purgatory"
         self.scheduler = FairScheduler()
-        self.controller = Controller(config.broker_ids, new_topic_id=uuid4)
+        self.controller = Controller(
+            config.broker_ids, new_topic_id=uuid4, features=features_of(config.kafka_version)
+        )
         self.controller.on_change = self._on_controller_change
         self._is_stored = False
         """Whether the data folder is loaded, and has each change."""
