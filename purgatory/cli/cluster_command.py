@@ -167,6 +167,11 @@ if TYPE_CHECKING:
     default=False,
     help="Be some milliseconds behind, as a real Kafka: clients have to retry.",
 )
+@options.option(
+    "--kafka-version",
+    default="4.3",
+    help="Be an older Kafka: 0.11, 1.1, 2.0, 2.8, 3.0, 3.9 or 4.0.",
+)
 @options.trace_folder
 @options.publish
 @options.fault_plan
@@ -214,6 +219,7 @@ def cluster(
     memory_mb: int,
     retention: Duration | None,
     realistic_delays: bool,
+    kafka_version: str,
     trace: Path | None,
     publish: str | None,
     faults: Path | None,
@@ -285,6 +291,7 @@ def cluster(
             "memory_mb": ("memory_bytes", memory_mb * 1024 * 1024),
             "retention": ("retention_ms", None if retention is None else retention.whole_ms),
             "realistic_delays": ("realistic_delays", realistic_delays),
+            "kafka_version": ("kafka_version", kafka_version),
             "trace": ("trace", trace),
             "publish": ("publish", publish),
             "faults": ("faults", faults),

@@ -9,7 +9,7 @@ import inspect
 import json
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, NoReturn, Union, get_args, get_origin, get_type_hints
 
 import click
@@ -27,6 +27,11 @@ def _signed_ms(text: str | int) -> int:
     text_value = str(text)
     length_ms = duration_parser()(text_value.removeprefix("-")).whole_ms
     return -length_ms if text_value.startswith("-") else length_ms
+
+
+def _error_names(text: str | Sequence[str | None]) -> Sequence[str | None]:
+    """Return errors; "none" is one that passes."""
+    return text.split(",") if isinstance(text, str) else text
 
 
 _POSITIONAL: Mapping[str, str] = {
@@ -80,6 +85,12 @@ _OPTIONS: Mapping[str, _Option] = {
     ),
     "distribution": _Option("--distribution", "Distribution of the delays."),
     "error": _Option("--error", "The error's name in Kafka: NOT_LEADER_OR_FOLLOWER ..."),
+    "errors": _Option(
+        "--errors",
+        "One error after the other, none for a request that passes: A,none,B.",
+        _error_names,
+        {"metavar": "NAMES"},
+    ),
     "after": _Option("--after", "Execute the request, then respond with the error."),
     "group_id": _Option("--group", "Only requests of this group."),
     "transactional_id": _Option("--transactional-id", "Only requests with this transactional.id."),

@@ -32,6 +32,8 @@ with needs_extra(__name__, "cluster"):
     )
     from purgatory.cluster.fault_injection import Faults
     from purgatory.cluster.listeners import Listener, Tls
+    from purgatory.cluster.steering.request_hooks import Delay, RequestHook
+    from purgatory.cluster.steering.seen_requests import SeenRequest
     from purgatory.cluster.storage import Fsync
     from purgatory.cluster.threaded_cluster import ThreadedCluster, ThreadedFault
     from purgatory.cluster.trace import ClusterTrace, start_trace, trace_writer
@@ -52,11 +54,14 @@ __all__ = [
     "ClusterError",
     "ClusterTrace",
     "Control",
+    "Delay",
     "Fault",
     "Faults",
     "Fsync",
     "GroupConfig",
     "Listener",
+    "RequestHook",
+    "SeenRequest",
     "ThreadedCluster",
     "ThreadedFault",
     "Tls",

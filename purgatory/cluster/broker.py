@@ -13,15 +13,24 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Awaitable, Mapping, Sequence
+from functools import partial
 
 from purgatory.cluster.broker_services import BrokerServices, Handler
 from purgatory.cluster.fault_injection import METADATA_APIS
 from purgatory.cluster.listeners import Listener
 from purgatory.cluster.log_manager import LogCompaction
 from purgatory.cluster.metadata import ClusterMetadata
-from purgatory.cluster.protocol.connection import Connection, Limits, MemoryQuota, Response
+from purgatory.cluster.protocol.connection import (
+    Connection,
+    Limits,
+    MemoryQuota,
+    Response,
+    await_response,
+)
 from purgatory.cluster.protocol.wire import Request, Versions
 from purgatory.cluster.replica_fetcher import ReplicaFetcher
+from purgatory.cluster.steering.events import ANSWERS, REQUESTS
+from purgatory.cluster.steering.seen_requests import SeenRequest
 from purgatory.cluster.storage import MemoryLog, StoredLog
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import TopicPartition
@@ -56,6 +65,7 @@ class Broker(BrokerServices):
         self._handler = handler
         self._supported = supported
         self._connections: dict[Connection, None] = {}  # in the order of their arrival
+        self._unanswered: dict[Connection, SeenRequest] = {}
         self._held = MemoryQuota()
         self._fetchers: dict[int, ReplicaFetcher] = {}
         self._compaction: LogCompaction
@@ -279,12 +289,32 @@ class Broker(BrokerServices):
 
     def _closed(self, connection: Connection) -> None:
         self._connections.pop(connection, None)
+        self._unanswered.pop(connection, None)
         if self.alive:
             self.shares.connection_closed(connection)
         if self.cluster.trace is not None:
             self.cluster.trace.record_close(connection)
 
     def _serve(self, request: Request, connection: Connection) -> Response | Awaitable[Response]:
+        cluster = self.cluster
+        seen = cluster.request_log.add(
+            self.broker_id, connection.peer, request, connection.request_bytes
+        )
+        self._unanswered[connection] = seen
+        cluster.on_event(REQUESTS)
+        if cluster.hooks.active:
+            return self._serve_hooked(request, connection, seen)
+        return self._execute(request, connection)
+
+    async def _serve_hooked(
+        self, request: Request, connection: Connection, seen: SeenRequest
+    ) -> Response:
+        answer = await self.cluster.hooks.answer(seen)
+        if answer is None:
+            return await await_response(self._execute(request, connection))
+        return None if getattr(request.body, "acks", None) == 0 else answer
+
+    def _execute(self, request: Request, connection: Connection) -> Response | Awaitable[Response]:
         fault = self.cluster.fault
         if not fault.active and request.api_name not in METADATA_APIS:
             return self._handler(self, request, connection)
@@ -303,6 +333,8 @@ class Broker(BrokerServices):
         if self.cluster.fault.is_altering_responses(connection):
             return self._send_with_faults(connection, request, frame)
         arrived = connection.write(frame)
+        if arrived:
+            self._record_answer(connection, frame)
         if connection.is_full:
             return self._record_delivery(connection, request, arrived)
         if self.cluster.trace is not None:
@@ -312,8 +344,16 @@ class Broker(BrokerServices):
     async def _send_with_faults(
         self, connection: Connection, request: Request, frame: bytes
     ) -> None:
-        arrived = await self.cluster.fault.send(self.broker_id, connection, request, frame)
+        on_written = partial(self._record_answer, connection, frame)
+        fault = self.cluster.fault
+        arrived = await fault.send(self.broker_id, connection, request, frame, on_written)
         await self._record_delivery(connection, request, arrived)
+
+    def _record_answer(self, connection: Connection, frame: bytes) -> None:
+        seen = self._unanswered.pop(connection, None)
+        if seen is not None:
+            self.cluster.request_log.add_answer(seen, frame)
+            self.cluster.on_event(ANSWERS)
 
     async def _record_delivery(
         self, connection: Connection, request: Request, arrived: bool

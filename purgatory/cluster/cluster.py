@@ -10,14 +10,20 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Collection, Coroutine, Mapping
+from functools import partial
 from typing import Any, Self
+from uuid import UUID
 
-from purgatory.cluster.api.registry import APIS, SUPPORTED, serve
+from purgatory.cluster.api.registry import apis_of, serve
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.config import ClusterConfig
 from purgatory.cluster.fault_injection import Faults
 from purgatory.cluster.metadata import ClusterMetadata
 from purgatory.cluster.observer import ClusterObserver, replica_offsets
+from purgatory.cluster.steering.events import FAULTS
+from purgatory.cluster.steering.request_hooks import OnRequest, RequestHook, RequestHooks
+from purgatory.cluster.steering.seen_requests import RequestLog, SeenRequest, checked_filter
+from purgatory.cluster.steering.waits import ClusterWaits
 from purgatory.cluster.storage import REAL_DISK, Disk
 from purgatory.cluster.trace import ClusterTrace
 from purgatory.cluster.traced_brokers import TopicFacts
@@ -67,12 +73,18 @@ class Cluster(ClusterMetadata):
         disk: Disk = REAL_DISK,
     ) -> None:
         super().__init__(config or ClusterConfig(), trace, disk)
-        self.apis = APIS
+        self.apis = apis_of(self.config.kafka_version)
+        versions = {key: api.versions for key, api in self.apis.items()}
         self.brokers: Mapping[int, Broker] = {
-            broker_id: Broker(self, broker_id, serve, SUPPORTED)
+            broker_id: Broker(self, broker_id, serve, versions)
             for broker_id in self.config.broker_ids
         }
         self.fault = Faults(self)
+        self.request_log = RequestLog(self.apis, self._name_of_topic)
+        self.hooks = RequestHooks(self.request_log)
+        self.wait_for = ClusterWaits(self)
+        self.on_event = self.wait_for.notify
+        self.fault.on_use = partial(self.wait_for.notify, FAULTS)
         self.controller.blocks_isr = self.fault.blocks_isr
         self.security.on_acls_changed = self._distribute_acls
         self.controller.on_topic_deleted = self._forget_topic
@@ -94,6 +106,10 @@ class Cluster(ClusterMetadata):
         policy = topic.configs.get(_CLEANUP_POLICY) or self.setting(_CLEANUP_POLICY) or ""
         return TopicFacts(topic.topic_id, _COMPACT in policy)
 
+    def _name_of_topic(self, topic_id: UUID) -> str | None:
+        topic = self.topic_of(topic_id)
+        return None if topic is None else topic.name
+
     def __repr__(self) -> str:
         counts = f"{len(self.brokers)} brokers, {len(self.controller.topics)} topics"
         return f"<{type(self).__name__} of {counts}, {len(self.fault.active)} faults>"
@@ -113,6 +129,7 @@ class Cluster(ClusterMetadata):
             for listener in listeners
             if listener.tls is not None
         }
+        self.wait_for.start()
         self._tls = own if tls is None else {**own, listeners[0].name: tls}
         try:
             self._load_metadata()
@@ -176,6 +193,7 @@ class Cluster(ClusterMetadata):
         if self._maintenance and self.config.data_dir is not None and self._record_committed():
             self._save_metadata()
         self.fault.forget_all()
+        await self.wait_for.stop()
         for task in list(self._tasks):
             task.cancel()
         for broker in self.brokers.values():
@@ -209,6 +227,56 @@ class Cluster(ClusterMetadata):
             raise ClusterError(f"there is no listener {listener}; there are {', '.join(listeners)}")
         endpoints = [broker.endpoint(listeners[listener]) for broker in self.brokers.values()]
         return ",".join(map(str, endpoints))
+
+    # Requests of clients.
+
+    def requests(
+        self,
+        *,
+        api: str | None = None,
+        client_id: str | None = None,
+        topic: str | None = None,
+        broker: int | None = None,
+    ) -> list[SeenRequest]:
+        """Return the latest requests of clients, oldest first: at most 5,000, of 16 MiB.
+
+        Args:
+            api: Kafka's name ("Produce") or the trace's ("produce"); None: any.
+            client_id, topic, broker: who sent it, what it names, where it came; None: any.
+
+        Raises:
+            ClusterError: no API has that name.
+        """
+        return self.request_log.matching(checked_filter(self.apis, api, client_id, topic, broker))
+
+    def clear_requests(self) -> None:
+        """Forget the requests so far."""
+        self.request_log.clear()
+
+    def on_request(
+        self,
+        function: OnRequest,
+        *,
+        api: str | None = None,
+        client_id: str | None = None,
+        topic: str | None = None,
+        broker: int | None = None,
+        count: int | None = None,
+    ) -> RequestHook:
+        """Have a function see requests before the broker, and answer, delay, or pass them on.
+
+        Args:
+            function: takes a `SeenRequest`; it may be a coroutine function. None passes the request
+                on; a `Delay` does so later; an answer, of `SeenRequest.answer_with` or `refusal`,
+                or a mapping of its fields, is sent in place of the broker's.
+            api, client_id, topic, broker: as for ``requests``.
+            count: the most requests that it is called with; None: any number.
+
+        Raises:
+            ClusterError: an argument is invalid.
+        """
+        chosen = checked_filter(self.apis, api, client_id, topic, broker)
+        return self.hooks.add(function, chosen, count)
 
     # Starts and kills of brokers, for `fault`.
 

@@ -30,6 +30,7 @@ from purgatory.cluster.protocol.connection import Limits
 from purgatory.cluster.storage import Fsync
 from purgatory.kafka import GroupConfig, LogConfig, TransactionConfig
 from purgatory.kafka.errors import ClusterError, KafkaError
+from purgatory.kafka.kafka_versions import KAFKA_VERSIONS, NEWEST_KAFKA, former_default
 from purgatory.kafka.log.log import CODECS
 from purgatory.kafka.security.authorizer import (
     ANY_HOST,
@@ -199,6 +200,8 @@ class ClusterConfig:
         limits: the limits of clients.
         realistic_delays: whether brokers are some milliseconds behind, as those of a real Kafka:
             clients see errors that they have to retry, old settings, and batches that are cut.
+        kafka_version: the Kafka whose versions of APIs, features and defaults it has: "0.11",
+            "1.1", "2.0", "2.8", "3.0", "3.9", "4.0" or "4.3".
     """
 
     brokers: int = 3
@@ -233,6 +236,7 @@ class ClusterConfig:
     log_config: LogConfig = field(default_factory=LogConfig)
     limits: Limits = field(default_factory=Limits)
     realistic_delays: bool = False
+    kafka_version: str = NEWEST_KAFKA
 
     @property
     def broker_ids(self) -> range:
@@ -248,7 +252,10 @@ class ClusterConfig:
             "flush.messages": 1 if forces else None,
         }
         value = own.get(name)
-        return self._settings_of_logs.get(name) if value is None else str(value)
+        if value is not None:
+            return str(value)
+        configured = self._settings_of_logs.get(name)
+        return former_default(self.kafka_version, name) if configured is None else configured
 
     @cached_property
     def _settings_of_logs(self) -> Mapping[str, str]:
@@ -360,6 +367,9 @@ def _bounds(config: ClusterConfig) -> Iterator[Problem]:
     if config.first_broker_id + config.brokers - 1 > _INT >= config.first_broker_id:
         expected = f"the ids of {config.brokers} brokers are at most {_INT}"
         yield Problem("first_broker_id", config.first_broker_id, expected)
+    if config.kafka_version not in KAFKA_VERSIONS:
+        expected = f"must be one of {', '.join(KAFKA_VERSIONS)}"
+        yield Problem("kafka_version", config.kafka_version, expected)
     policy, policies = config.groups.consumer_migration_policy, list(MigrationPolicy)
     if policy not in policies:
         expected = f"must be one of {', '.join(policies)}"

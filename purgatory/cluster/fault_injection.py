@@ -273,6 +273,8 @@ class ConnectionFaults(ActiveFaults, FaultMethods[ActiveFault]):
         """The responses of brokers with frozen metadata, by the fault's number."""
         self.on_refused: OnRefused | None = None
         """Called for each error that was injected into a request instead of executing it."""
+        self.on_use: Callable[[], object] = lambda: None
+        """Called when a fault was injected, or has ended."""
 
     async def begin(self, fault: Fault) -> ActiveFault:
         """Begin a fault of any kind.
@@ -314,6 +316,9 @@ class ConnectionFaults(ActiveFaults, FaultMethods[ActiveFault]):
     def _on_end(self, active_fault: ActiveFault) -> None:
         super()._on_end(active_fault)
         self._frozen.pop(active_fault.number, None)
+
+    def _on_use(self) -> None:
+        self.on_use()
 
     def _on_change(self, active_fault: ActiveFault) -> None:
         fault = active_fault.fault
@@ -414,20 +419,32 @@ class ConnectionFaults(ActiveFaults, FaultMethods[ActiveFault]):
         return bool(self.active) or connection in self._silenced_connections
 
     async def send(
-        self, broker: int, connection: ResponseConnection, request: Request, frame: bytes
+        self,
+        broker: int,
+        connection: ResponseConnection,
+        request: Request,
+        frame: bytes,
+        on_written: Callable[[], object] = lambda: None,
     ) -> bool:
         """Send a response to a client, with the effects of the active faults.
+
+        Args:
+            on_written: called if the client gets the whole frame.
 
         Returns:
             Whether the client received what the broker responded.
         """
         is_misleading = connection in self._silenced_connections
         self._silenced_connections.discard(connection)
-        if not self.active:
-            return connection.write(frame) and not is_misleading
-        await self.wait_while_paused(broker)
-        outcome = self.response_outcome(broker, request.api_name, request.client_id)
-        return await send_faulty(connection, frame, outcome) and not is_misleading
+        if self.active:
+            await self.wait_while_paused(broker)
+            outcome = self.response_outcome(broker, request.api_name, request.client_id)
+            arrived = await send_faulty(connection, frame, outcome)
+        else:
+            arrived = connection.write(frame)
+        if arrived:
+            on_written()
+        return arrived and not is_misleading
 
     # Tasks that wait for a fault to end.
 

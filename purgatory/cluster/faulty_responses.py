@@ -112,8 +112,9 @@ async def faulty_response(
         ):
             altering.append((active, fault))
         if isinstance(fault, ReturnError) and remaining is not None:
-            error = inject_error(remaining, api, fault, topic_of, session)
-            if error is not None and draw_injection(active, fault):
+            passes, uses = fault.passes(active.uses), active.uses
+            error = inject_error(remaining, api, fault.at(uses), topic_of, session)
+            if error is not None and draw_injection(active, fault) and not passes:
                 injected.append(error)
                 remaining = (
                     None if error.remaining is None else remaining._replace(body=error.remaining)

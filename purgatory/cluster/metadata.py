@@ -19,6 +19,9 @@ from purgatory.cluster.protocol.connection import FairScheduler
 from purgatory.cluster.realistic_delays import RealisticDelays
 from purgatory.cluster.request_traces import RequestTraces
 from purgatory.cluster.security import ClusterSecurity
+from purgatory.cluster.steering.events import PARTITIONS
+from purgatory.cluster.steering.request_hooks import RequestHooks
+from purgatory.cluster.steering.seen_requests import RequestLog
 from purgatory.cluster.storage import (
     REAL_DISK,
     Disk,
@@ -44,6 +47,7 @@ from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.groups.assignors import ASSIGNORS
 from purgatory.kafka.groups.consumer_group_member import Principal
 from purgatory.kafka.groups.share_group import SHARE_ASSIGNOR
+from purgatory.kafka.kafka_versions import features_of
 from purgatory.kafka.security.authorizer import Authorizer, Operation, ResourceType
 from purgatory.kafka.settings.group_settings import (
     BOUNDED,
@@ -101,6 +105,10 @@ class ClusterMetadata:
         """Follows produces while the control has viewers."""
         self.brokers: Mapping[int, Peer] = {}
         self.fault: Faults
+        self.request_log: RequestLog
+        self.hooks: RequestHooks
+        self.on_event: Callable[[str], object] = lambda _: None
+        """Called with each event that tests may wait for: see `steering.waits`."""
         problems = [problem.text("config") for problem in config_problems(config)]
         if problems:
             raise ClusterError("\n".join(problems))
@@ -120,7 +128,12 @@ class ClusterMetadata:
         self._default_group_settings = GroupSettings(self._defaults_of_groups)
         self.cluster_id = "purgatory"
         self.scheduler = FairScheduler()
-        self.controller = Controller(config.broker_ids, new_topic_id=uuid4)
+        self.controller = Controller(
+            config.broker_ids, new_topic_id=uuid4, features=features_of(config.kafka_version)
+        )
+        self.controller.on_change = self._on_controller_change
+        self._is_stored = False
+        """Whether the data folder is loaded, and has each change."""
         self.security = ClusterSecurity(config)
         self.delays = RealisticDelays(config.broker_ids) if config.realistic_delays else None
         self._next_producer_id = 1_000
@@ -136,7 +149,13 @@ class ClusterMetadata:
             return
         saved_id = load_metadata(folder, self.controller, self.data_disk)
         self._next_producer_id = max(self._next_producer_id, saved_id)
-        self.controller.on_change = self._save_metadata
+        self._is_stored = True
+
+    def _on_controller_change(self) -> bool:
+        """Save the controller's state; return whether that has worked."""
+        is_saved = self._save_metadata() if self._is_stored else True
+        self.on_event(PARTITIONS)
+        return is_saved
 
     def _save_metadata(self) -> bool:
         """Save the metadata; return whether they are saved.

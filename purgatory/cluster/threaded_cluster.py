@@ -32,6 +32,9 @@ from purgatory.cluster.cluster import Cluster, cluster_state
 from purgatory.cluster.config import ClusterConfig
 from purgatory.cluster.fault_injection import FaultMethod, FaultMethods, Served
 from purgatory.cluster.own_loop import OwnLoop
+from purgatory.cluster.steering.request_hooks import OnRequest, RequestHook
+from purgatory.cluster.steering.seen_requests import SeenRequest
+from purgatory.cluster.steering.waits import Timeout, Wait, WaitMethods
 from purgatory.cluster.trace import ClusterTrace
 from purgatory.kafka.errors import ClusterError, KafkaError
 from purgatory.kafka.faults import CutConnections, Fault, Kill
@@ -299,6 +302,11 @@ class ThreadedFault(Endable):
         """The number of injections."""
         return self._begun.uses
 
+    @property
+    def number(self) -> int:
+        """Its number."""
+        return self._begun.number
+
     def end(self) -> None:
         """End the fault. Ending twice has no effect."""
         self._cluster.call(self._begun.end)
@@ -325,6 +333,7 @@ class ThreadedCluster(ThreadedLoop[Cluster]):
         recorded: bool = False,
     ) -> None:
         super().__init__("cluster", trace, recorded)
+        self.wait_for = ThreadedWaits(self)
         self.config = config or ClusterConfig()
         self._tls = tls
 
@@ -352,6 +361,42 @@ class ThreadedCluster(ThreadedLoop[Cluster]):
         """Return `cluster_state`."""
         state: dict[str, Any] = self.call(partial(cluster_state, self.running))
         return state
+
+    def requests(
+        self,
+        *,
+        api: str | None = None,
+        client_id: str | None = None,
+        topic: str | None = None,
+        broker: int | None = None,
+    ) -> list[SeenRequest]:
+        """Return the latest requests: see `Cluster.requests`."""
+        found: list[SeenRequest] = self.call(
+            lambda: self.running.requests(api=api, client_id=client_id, topic=topic, broker=broker)
+        )
+        return found
+
+    def clear_requests(self) -> None:
+        """Forget the requests so far."""
+        self.call(self.running.clear_requests)
+
+    def on_request(
+        self,
+        function: OnRequest,
+        *,
+        api: str | None = None,
+        client_id: str | None = None,
+        topic: str | None = None,
+        broker: int | None = None,
+        count: int | None = None,
+    ) -> ThreadedHook:
+        """As `Cluster.on_request`; the function is called on the cluster's thread."""
+        hook: RequestHook = self.call(
+            lambda: self.running.on_request(
+                function, api=api, client_id=client_id, topic=topic, broker=broker, count=count
+            )
+        )
+        return ThreadedHook(self, hook)
 
     def create_topic(
         self,
@@ -396,6 +441,44 @@ class ThreadedCluster(ThreadedLoop[Cluster]):
             yield cluster
         finally:
             await cluster.stop()
+
+
+class ThreadedHook(Endable):
+    """A hook that is installed, for blocking code."""
+
+    def __init__(self, cluster: ThreadedCluster, hook: RequestHook) -> None:
+        self._cluster = cluster
+        self._hook = hook
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._hook!r}>"
+
+    @property
+    def active(self) -> bool:
+        """Whether it is installed."""
+        return self._hook.active
+
+    @property
+    def uses(self) -> int:
+        """The number of requests that it was called with."""
+        return self._hook.uses
+
+    def end(self) -> None:
+        """Remove it. Ending twice has no effect."""
+        self._cluster.call(self._hook.end)
+
+
+class ThreadedWaits(WaitMethods[None]):
+    """The methods of `ClusterWaits`, for blocking code."""
+
+    def __init__(self, cluster: ThreadedCluster) -> None:
+        self._cluster = cluster
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._cluster!r}>"
+
+    def _until(self, wait: Wait, timeout: Timeout) -> None:
+        self._cluster.call(lambda: self._cluster.running.wait_for.until(wait, timeout))
 
 
 class ThreadedFaults(FaultMethods[ThreadedFault]):

@@ -22,7 +22,7 @@ from uuid import UUID
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import ErrorCode, KafkaError, ReplicaManager, TopicPartition
 from purgatory.kafka.client_quotas import ClientQuotas, QuotaChange, QuotaEntity
-from purgatory.kafka.features import FEATURES
+from purgatory.kafka.features import FEATURES, Feature
 from purgatory.kafka.topics import NO_LEADER, LogEnd, PartitionState, Topic
 
 _UNCLEAN = "unclean.leader.election.enable"
@@ -56,6 +56,7 @@ class Controller:
         unclean: the default of ``unclean.leader.election.enable``: whether a replica that is not in
             sync may lead when no other is left.
         new_topic_id: makes a unique id; None: they are numbered.
+        features: those that the cluster supports.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Controller:
         broker_ids: Sequence[int],
         unclean: bool = False,
         new_topic_id: Callable[[], UUID] | None = None,
+        features: Mapping[str, Feature] = FEATURES,
     ) -> None:
         self.broker_ids = tuple(broker_ids)
         self.unclean = unclean
@@ -81,7 +83,8 @@ class Controller:
         self.client_metrics: dict[str, dict[str, str]] = {}
         """The settings of subscriptions to clients' metrics, by name."""
         self.client_quotas = ClientQuotas()
-        self.feature_levels = {name: feature.level for name, feature in FEATURES.items()}
+        self.features = features
+        self.feature_levels = {name: feature.level for name, feature in features.items()}
         """The finalized levels."""
         self.feature_updates = 0
         self.live: dict[int, Member] = {}

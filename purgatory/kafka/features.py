@@ -33,10 +33,13 @@ FEATURES: Mapping[str, Feature] = {
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 
 
-def check_update(name: str, now: int, level: int, upgrade_type: int) -> None:
+def check_update(
+    features: Mapping[str, Feature], name: str, now: int, level: int, upgrade_type: int
+) -> None:
     """Check the change of a feature's level.
 
     Args:
+        features: those that there are.
         name: of the feature.
         now, level: the present level, and the requested one.
         upgrade_type: UPGRADE, SAFE_DOWNGRADE or UNSAFE_DOWNGRADE.
@@ -44,11 +47,11 @@ def check_update(name: str, now: int, level: int, upgrade_type: int) -> None:
     Raises:
         KafkaError: INVALID_UPDATE_VERSION.
     """
-    reason, feature = None, FEATURES.get(name)
+    reason, feature = None, features.get(name)
     if upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         reason = f"there is no upgrade type {upgrade_type}"
     elif feature is None:
-        reason = f"there is no such feature; there are {', '.join(FEATURES)}"
+        reason = f"there is no such feature; there are {', '.join(features) or 'none'}"
     elif not feature.least <= level <= feature.most:
         reason = f"its levels are {feature.least} to {feature.most}"
     elif level < now and upgrade_type == UPGRADE:

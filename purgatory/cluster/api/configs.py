@@ -418,7 +418,7 @@ def _check_min_insync(
     cluster: ClusterMetadata, requested: Any, former: Mapping[str, str], changed: Mapping[str, str]
 ) -> None:
     """Refuse what Kafka refuses where eligible leaders are on: they are counted cluster-wide."""
-    if not cluster.controller.feature_levels[ELIGIBLE_LEADERS]:
+    if not cluster.controller.feature_levels.get(ELIGIBLE_LEADERS):
         return
     if requested.resource_name != _ALL_BROKERS:
         if former.get(_MIN_INSYNC) != changed.get(_MIN_INSYNC):

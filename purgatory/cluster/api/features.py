@@ -21,7 +21,8 @@ async def update_features(
         levels: dict[str, int] = {}
         for update in body.feature_updates:
             now = controller.feature_levels.get(update.feature, 0)
-            check_update(update.feature, now, update.max_version_level, _upgrade_type(update))
+            level, upgrade_type = update.max_version_level, _upgrade_type(update)
+            check_update(controller.features, update.feature, now, level, upgrade_type)
             levels[update.feature] = update.max_version_level
         if not getattr(body, "validate_only", False) and not controller.change_features(levels):
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the change can't be saved")

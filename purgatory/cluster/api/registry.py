@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from purgatory.cluster.api import (
@@ -73,7 +74,12 @@ from purgatory.cluster.protocol.error_responses import error_places, error_respo
 from purgatory.cluster.protocol.fixed_layouts import PRODUCE
 from purgatory.cluster.protocol.wire import API_VERSIONS, Request, Versions
 from purgatory.kafka.errors import ErrorCode
-from purgatory.kafka.features import FEATURES
+from purgatory.kafka.kafka_versions import (
+    NEWEST_KAFKA,
+    names_own_versions,
+    newest_version,
+    refused_apis,
+)
 from purgatory.kafka.security.authorizer import Operation
 
 
@@ -119,19 +125,22 @@ async def api_versions(
 ) -> Response:
     """Return all APIs and features; for a version that is too new, the API itself alone."""
     body, controller = request.body, broker.cluster.controller
+    kafka_version = broker.cluster.config.kafka_version
+    apis = apis_of(kafka_version)
     if body is None:
-        return _versions(ErrorCode.UNSUPPORTED_VERSION, [API_VERSIONS])
+        known = [API_VERSIONS] if names_own_versions(kafka_version) else []
+        return _versions(apis, ErrorCode.UNSUPPORTED_VERSION, known)
     software = (
         getattr(body, name, None) for name in ("client_software_name", "client_software_version")
     )
     if any(text is not None and not _SOFTWARE.fullmatch(text) for text in software):
-        return _versions(ErrorCode.INVALID_REQUEST, [])
+        return _versions(apis, ErrorCode.INVALID_REQUEST, [])
     knows_zero = request.api_version >= _ZERO_REPLICAS_MIN_VERSION
     return {
-        **_versions(ErrorCode.NONE, [key for key, api in APIS.items() if api.is_served]),
+        **_versions(apis, ErrorCode.NONE, [key for key, api in apis.items() if api.is_served]),
         "supported_features": [
             {"name": name, "min_version": feature.least, "max_version": feature.most}
-            for name, feature in FEATURES.items()
+            for name, feature in controller.features.items()
             if feature.least or knows_zero
         ],
         "finalized_features_epoch": controller.feature_updates,
@@ -143,14 +152,14 @@ async def api_versions(
     }
 
 
-def _versions(code: ErrorCode, keys: Sequence[int]) -> dict[str, Any]:
+def _versions(apis: Mapping[int, Api], code: ErrorCode, keys: Sequence[int]) -> dict[str, Any]:
     return {
         "error_code": int(code),
         "api_keys": [
             {
                 "api_key": key,
-                "min_version": _PRODUCE_OLDEST if key == PRODUCE else SUPPORTED[key][0],
-                "max_version": SUPPORTED[key][1],
+                "min_version": _PRODUCE_OLDEST if key == PRODUCE else apis[key].versions[0],
+                "max_version": apis[key].versions[1],
             }
             for key in keys
         ],
@@ -497,6 +506,22 @@ APIS: Mapping[int, Api] = {
 }
 """By API key."""
 
+
+@cache
+def apis_of(kafka_version: str) -> Mapping[int, Api]:
+    """Return the APIs of a Kafka, without those of which this cluster serves no version."""
+    if kafka_version == NEWEST_KAFKA:
+        return APIS
+    refused, rows = refused_apis(kafka_version), {}
+    for key, api in APIS.items():
+        oldest, newest = api.versions
+        newest = min(newest, newest_version(kafka_version, key))
+        if newest >= oldest:
+            handler = unsupported if key in refused else api.handler
+            rows[key] = api._replace(versions=(oldest, newest), handler=handler)
+    return rows
+
+
 SUPPORTED: Mapping[int, Versions] = {key: api.versions for key, api in APIS.items()}
 
 
@@ -519,7 +544,7 @@ def serve(
             f"with security.protocol={listener.security_protocol} and sasl.mechanism="
             f"{' or '.join(listener.sasl)}"
         )
-    api = APIS[request.api_key]
+    api = apis_of(broker.cluster.config.kafka_version)[request.api_key]
     delays = broker.cluster.delays
     if delays is not None and api.redirect is ErrorCode.NOT_COORDINATOR:
         delayed = delayed_response(broker, delays, request, api.errors)

@@ -7,6 +7,7 @@
     POST   /faults           {"kind": "stall_follower", "broker": 2, "for_s": 10}
     DELETE /faults/NUMBER    end one; DELETE /faults ends all
     POST   /brokers/ID/revive
+    ...    /requests, /wait  the requests of clients, and waits (`request_routes`)
 
 The response to an invalid request is 400 with {"error": ...}; without access, by `access_guard`,
 401, 403 or 415.
@@ -30,6 +31,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from purgatory import metrics
 from purgatory.cluster.cluster import Cluster, cluster_state
 from purgatory.cluster.control.live_feed import ClusterModel, LiveFeed, NewModel, encoded
+from purgatory.cluster.control.request_routes import RequestRoutes
 from purgatory.cluster.fault_injection import ConnectionFaults
 from purgatory.cluster.listeners import MAX_PORT
 from purgatory.cluster.request_traces import MAX_TRACES
@@ -444,6 +446,7 @@ class Control(FaultControl):
 
     def _add_routes(self, app: web.Application) -> None:
         super()._add_routes(app)
+        RequestRoutes(self._cluster).add_to(app)
         app.add_routes([web.get("/metrics", self._metrics)])
 
     async def _metrics(self, request: web.Request) -> web.Response:

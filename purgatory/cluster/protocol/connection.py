@@ -284,6 +284,8 @@ class Connection(asyncio.Protocol):
         self._limits = limits
         self._quota = held
         self._held_bytes = 0
+        self.request_bytes = 0
+        """The length of the request that is being served."""
         self._refused = False
         self._on_open = on_open
         self._on_close = on_close
@@ -539,6 +541,7 @@ class Connection(asyncio.Protocol):
                 raise
             # A client with too new a version gets the supported ones, in the oldest version.
             request = Request(API_VERSIONS, 0, error.correlation_id, None, None)
+        self.request_bytes = len(frame)
         response = self._serve(request, self)
         if isinstance(response, CoroutineType):
             response = await response

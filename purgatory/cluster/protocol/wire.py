@@ -17,11 +17,13 @@ import io
 import struct
 import types
 import typing
+from base64 import b64decode
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, fields, is_dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode as WireError
@@ -112,10 +114,8 @@ def decode_request(frame: bytes, supported: Mapping[int, Versions]) -> Request:
 
 def encode_request(request: Request) -> bytes:
     """Encode a request as a frame, with its length."""
-    request_class, body = load_request_schema(request.api_key, request.api_version), request.body
-    if isinstance(body, ProduceBody):
-        timeout_ms = milliseconds(body.timeout)
-        body = build(request_class, {**asdict(body), "timeout": timeout_ms})
+    request_class = load_request_schema(request.api_key, request.api_version)
+    body = request_entity(request)
     header_class = request_class.__header_schema__
     values = {
         "request_api_key": request.api_key,
@@ -167,6 +167,22 @@ def response_entity(request: Request, response: ResponseBody) -> Any:
     if isinstance(response, FixedLayout):
         return build(response_class, response.fields())
     return build(response_class, response)
+
+
+def request_entity(request: Request) -> Any:
+    """Return the body of a request as an entity of `kio`."""
+    if not isinstance(request.body, ProduceBody):
+        return request.body
+    request_class = load_request_schema(request.api_key, request.api_version)
+    values = {**asdict(request.body), "timeout": milliseconds(request.body.timeout)}
+    return build(request_class, values)
+
+
+def decode_response(request: Request, frame: bytes) -> Any:
+    """Return the body of an encoded response, with its length, as an entity of `kio`."""
+    flexible = _writer(request.api_key, request.api_version)[2]
+    tag_bytes = 1 if flexible and request.api_key != API_VERSIONS else 0
+    return response_entity(request, frame[_RESPONSE_HEADER.size + tag_bytes :])
 
 
 def build(entity_class: Any, values: Any) -> Any:
@@ -292,6 +308,50 @@ def new_entity(entity_class: Any, values: Mapping[str, Any]) -> Any:
             hint = _hints(entity_class)[field.name]
             arguments[field.name] = _empty(field.name, hint, field.metadata.get("kafka_type"))
     return entity_class(**arguments)
+
+
+def given_entity(entity_class: Any, values: Mapping[str, Any]) -> Any:
+    """Make an entity of `kio` from values as people and JSON give them; others are as in
+    `new_entity`.
+
+    Errors may be names, times numbers of milliseconds, bytes base64, ids texts.
+
+    Raises:
+        ValueError: there is no such field, or a value is not one of its type.
+    """
+    known = {field.name: field for field in fields(entity_class)}
+    arguments = {}
+    for name, value in values.items():
+        if name not in known:
+            raise ValueError(f"there is no field {name!r}; there are {', '.join(known)}")
+        hint, _ = _without_none(_hints(entity_class)[name])
+        try:
+            arguments[name] = _given_value(hint, known[name].metadata.get("kafka_type"), value)
+        except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
+            raise ValueError(f"{name}={value!r}: {error}") from error
+    return new_entity(entity_class, arguments)
+
+
+def _given_value(hint: Any, kafka_type: str | None, value: Any) -> Any:
+    if value is None or (isinstance(hint, type) and isinstance(value, hint)):
+        return value
+    if typing.get_origin(hint) is tuple:
+        item = typing.get_args(hint)[0]
+        return tuple(_given_value(item, kafka_type, element) for element in value)
+    if is_dataclass(hint):
+        return given_entity(hint, value)
+    match kafka_type:
+        case "error_code":
+            return WireError[value.lower()] if isinstance(value, str) else WireError(value)
+        case "timedelta_i32" | "timedelta_i64":
+            return timedelta(milliseconds=value)
+        case "datetime_i64":
+            return _time_of_day(value)
+        case "uuid":
+            return UUID(value)
+        case "bytes" | "records":
+            return b64decode(value, validate=True) if isinstance(value, str) else bytes(value)
+    return value
 
 
 def _empty(name: str, hint: Any, kafka_type: str | None) -> Any:

@@ -15,7 +15,6 @@ from purgatory.cluster.storage.disk import REAL_DISK, Disk, list_paths, read_fil
 from purgatory.cluster.storage.segment_file import SUFFIX
 from purgatory.kafka.controller import Controller
 from purgatory.kafka.errors import ClusterError
-from purgatory.kafka.features import FEATURES
 from purgatory.kafka.security.authorizer import (
     Acl,
     Operation,
@@ -108,7 +107,7 @@ def load_metadata(folder: Path, controller: Controller, disk: Disk = REAL_DISK) 
         feature_levels = {
             name: int(level)
             for name, level in values.get("feature_levels", {}).items()
-            if name in FEATURES
+            if name in controller.features
         }
     except (ValueError, KeyError, TypeError) as error:
         raise ClusterError(f"{path} can't be read as a cluster's metadata: {error!r}") from error

@@ -64,6 +64,7 @@ class ActiveFault(Endable):
         fault: its kind and arguments.
         now_s: returns the time, in seconds, by a clock that never jumps.
         on_end: is called with it when it has ended.
+        on_use: is called when it was injected.
         random: the random numbers of its injections.
     """
 
@@ -73,6 +74,7 @@ class ActiveFault(Endable):
         fault: Fault,
         now_s: Callable[[], float],
         on_end: Callable[[ActiveFault], None],
+        on_use: Callable[[], None],
         random: Random,
     ) -> None:
         self.number = number
@@ -85,6 +87,7 @@ class ActiveFault(Endable):
         """The number of messages that have passed, of the first ``skip`` ones."""
         self._now_s = now_s
         self._on_end = on_end
+        self._on_use = on_use
 
     def __repr__(self) -> str:
         settings = "".join(f" {name}={value!r}" for name, value in self.fault.settings.items())
@@ -109,8 +112,9 @@ class ActiveFault(Endable):
     def use(self) -> None:
         """Record that it was injected; the last of ``count`` times ends it."""
         self.uses += 1
-        if isinstance(self.fault, CountedFault) and self.uses == self.fault.count:
+        if isinstance(self.fault, CountedFault) and self.uses == self.fault.last_use:
             self.end()
+        self._on_use()
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain data, with times in seconds since 1970."""
@@ -182,7 +186,9 @@ class ActiveFaults:
                     other.end()
         seed = fault.seed if isinstance(fault, MessageFault) else None
         chance = self._random if seed is None else Random(seed)
-        active_fault = ActiveFault(next(self._numbers), fault, self._now_s, self._on_end, chance)
+        active_fault = ActiveFault(
+            next(self._numbers), fault, self._now_s, self._on_end, self._on_use, chance
+        )
         self.active.append(active_fault)
         self.recent.append(active_fault)
         if fault.for_s is not None:
@@ -196,6 +202,9 @@ class ActiveFaults:
 
     def _on_change(self, active_fault: ActiveFault) -> None:
         """Called when a fault has begun or ended: for drivers to override."""
+
+    def _on_use(self) -> None:
+        """Called when a fault was injected: for drivers to override."""
 
     def end_all(self) -> None:
         """End every fault."""
@@ -333,7 +342,9 @@ def fault_text(fault: Fault) -> str:
     """Return a fault in words: "stall follower 2 for 10 s"."""
     words = [fault.kind.replace("_", " "), *map(str, fault.brokers)]
     settings = fault.settings
-    details = [str(settings[name]) for name in ("count", "api", "error") if name in settings]
+    details = [
+        str(settings[name]) for name in ("count", "api", "error", "errors") if name in settings
+    ]
     details += [f"{settings[name]} {unit}" for name, unit in _UNITS.items() if name in settings]
     if details:
         words.append(f"({', '.join(details)})")

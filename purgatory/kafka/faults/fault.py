@@ -34,8 +34,11 @@ def check_arguments(values: Mapping[str, Any]) -> None:
         is_valid, hint = _CHECKS.get(name, (None, ""))
         if is_valid is not None and not is_valid(value):
             raise ClusterError(f"{name}={value!r}: {hint}")
-    if "error" in values:
+    if values.get("error") is not None:
         error_number(values["error"])
+    for error in values.get("errors", ()):
+        if error not in (None, "none"):
+            error_number(error)
 
 
 def error_number(name: object) -> int:
@@ -131,6 +134,10 @@ _CHECKS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "keep_bytes": (lambda it: it is None or _is_whole(it, 0), "a whole number from 0 on"),
     "bytes_per_s": (lambda it: _is_whole(it, 1), "a whole number from 1 on"),
     "share": (lambda it: _is_number(it) and 0 < it <= 1, "a number above 0, and 1 at most"),
+    "errors": (
+        lambda it: isinstance(it, list | tuple),
+        "a list of names, with none where a request passes",
+    ),
     "cut": _BOOLEAN,
     "after": _BOOLEAN,
 }
@@ -216,6 +223,11 @@ class CountedFault(OneOrAllFault):
     """A fault that ends when it was injected ``count`` times; None: never."""
 
     count: int | None = None
+
+    @property
+    def last_use(self) -> int | None:
+        """The use that ends the fault; None: none does."""
+        return self.count
 
 
 def parse_fault(arguments: object) -> Fault:

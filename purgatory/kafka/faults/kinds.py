@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import field
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
 from typing import ClassVar
 
 from purgatory.kafka.errors import ClusterError
@@ -198,22 +198,48 @@ TARGET_KEYS = ("topic", "partition", "group_id", "transactional_id")
 
 @timed_dataclass
 class ReturnError(MessageFault, kind="return_error"):
-    """Respond to requests with an error, by its Kafka name.
+    """Respond to requests with an error, by its Kafka name, or with one after the other.
 
-    ``error``: such as "NOT_LEADER_OR_FOLLOWER". Requests are not carried out, unless ``after`` is
-    true: then they are, and the error is in the response nevertheless. ``topic``, ``partition``,
-    ``group_id`` and ``transactional_id`` target a part of each request; the rest is carried out.
+    ``error``: such as "NOT_LEADER_OR_FOLLOWER". Or ``errors``: one for each request, None (or
+    "none") for one that passes; with the last the fault ends. Requests are not carried out, unless
+    ``after`` is true: then they are, and the error is in the response nevertheless. ``topic``,
+    ``partition``, ``group_id`` and ``transactional_id`` target a part of each request; the rest is
+    carried out.
     """
 
     is_simulated = False
     only_coordinators: ClassVar[bool] = False
     """Whether only requests to the coordinators of groups and transactions get it."""
-    error: str = field(kw_only=True)
+    error: str | None = field(default=None, kw_only=True)
+    errors: Sequence[str | None] = field(default=(), kw_only=True)
     after: bool = field(default=False, kw_only=True)
     topic: str | None = field(default=None, kw_only=True)
     partition: int | None = field(default=None, kw_only=True)
     group_id: str | None = field(default=None, kw_only=True)
     transactional_id: str | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        errors = tuple(None if error == "none" else error for error in self.errors)
+        object.__setattr__(self, "errors", errors)
+        if bool(self.errors) == (self.error is not None):
+            raise ClusterError("error or errors: one of them, as a name or as several names")
+        if self.errors and self.count is not None:
+            raise ClusterError(f"count={self.count!r}: there are {len(self.errors)} errors")
+
+    @property
+    def last_use(self) -> int | None:
+        return len(self.errors) or self.count
+
+    def passes(self, uses: int) -> bool:
+        """Whether the request after so many passes."""
+        return bool(self.errors) and self.errors[uses] is None
+
+    def at(self, uses: int) -> ReturnError:
+        """Return the fault of the request after so many, which has one error."""
+        if not self.errors:
+            return self
+        return replace(self, error=self.errors[uses] or "UNKNOWN_SERVER_ERROR", errors=())
 
     @property
     def error_code(self) -> int:
@@ -233,7 +259,8 @@ class RefuseProduces(ReturnError, kind="refuse_produces"):
 
     is_simulated = True
     api: str | None = field(default="produce", init=False)
-    error: str = field(default="NOT_ENOUGH_REPLICAS", init=False)
+    error: str | None = field(default="NOT_ENOUGH_REPLICAS", init=False)
+    errors: Sequence[str | None] = field(default=(), init=False)
     # A `ReturnError` takes more arguments; simulated clients have no use for them.
     client_id: str | None = field(default=None, init=False)
     share: float = field(default=1.0, init=False)
@@ -255,7 +282,8 @@ class LoadCoordinator(ReturnError, kind="load_coordinator"):
     """
 
     only_coordinators = True
-    error: str = field(default="COORDINATOR_LOAD_IN_PROGRESS", init=False)
+    error: str | None = field(default="COORDINATOR_LOAD_IN_PROGRESS", init=False)
+    errors: Sequence[str | None] = field(default=(), init=False)
     after: bool = field(default=False, init=False)
     topic: str | None = field(default=None, init=False)
     partition: int | None = field(default=None, init=False)

@@ -550,7 +550,7 @@ class GroupManager:
         """
         try:
             check_group_id(group_id)
-            topics = self._subscribed_topics(group_id)
+            topics = self.subscribed_topics(group_id)
         except GroupRefusal as refusal:
             respond(refusal.code, {})
             return
@@ -575,7 +575,7 @@ class GroupManager:
             deleted,
         )
 
-    def _subscribed_topics(self, group_id: str) -> Collection[str] | None:
+    def subscribed_topics(self, group_id: str) -> Collection[str] | None:
         """Return the topics that a group's members subscribe to; None: they may read any topic.
 
         Raises:

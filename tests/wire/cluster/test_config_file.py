@@ -352,9 +352,9 @@ def test_options_set_the_cluster_config(served: list[Serving]) -> None:
         *("--topic", "orders:6", "--user", "ann:secret", "--tls-cert", "c.pem"),
         *("--tls-client-ca", "ca.pem", "--listener", "PLAINTEXT:9092", "--listener", "SSL:9192"),
         *("--listener", "SASL_SSL:0", "--memory-mb", 64, "--fsync", "always"),
-        "--realistic-delays",
+        *("--realistic-delays", "--kafka-version", "2.8"),
     )
-    assert config.realistic_delays
+    assert (config.realistic_delays, config.kafka_version) == (True, "2.8")
     assert (config.default_partitions, config.default_replication) == (4, 2)
     assert config.auto_create_topics is False
     assert list(config.broker_ids) == [0, 1, 2]

@@ -42,6 +42,14 @@ class Asked(NamedTuple):
 
 ASKED = [
     Asked(
+        ReturnError(api="Fetch", errors=("NOT_LEADER_OR_FOLLOWER", None, "REQUEST_TIMED_OUT")),
+        lambda fault: fault.return_error(
+            api="Fetch", errors=["NOT_LEADER_OR_FOLLOWER", None, "REQUEST_TIMED_OUT"]
+        ),
+        "return-error --api Fetch --errors NOT_LEADER_OR_FOLLOWER,none,REQUEST_TIMED_OUT",
+        {"api": "Fetch", "errors": ["NOT_LEADER_OR_FOLLOWER", "none", "REQUEST_TIMED_OUT"]},
+    ),
+    Asked(
         ReturnError(api="Produce", error="NOT_LEADER_OR_FOLLOWER", topic="orders", count=3),
         lambda fault: fault.return_error(
             api="Produce", error="NOT_LEADER_OR_FOLLOWER", topic="orders", count=3
@@ -190,7 +198,7 @@ def test_page_shows_each_fault() -> None:
 @pytest.mark.parametrize(
     ("typed", "right"),
     [
-        ("return-error --api Produce", "Missing option"),
+        ("return-error --api Produce", "error or errors: one of them"),
         ("return-error --error NOT_LEADER", "the nearest are NOT_LEADER_OR_FOLLOWER"),
         ("return-error --error NONE", "is not an error"),
         ("delay-responses --delay 5ms --distribution gauss", "is not one of"),
