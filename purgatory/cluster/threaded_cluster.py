@@ -28,10 +28,11 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from purgatory.cluster.cluster import Cluster, cluster_state
+from purgatory.cluster.cluster import REMOVAL_TIMEOUT_S, Cluster, cluster_state
 from purgatory.cluster.config import ClusterConfig
 from purgatory.cluster.fault_injection import FaultMethod, FaultMethods, Served
 from purgatory.cluster.own_loop import OwnLoop
+from purgatory.cluster.steering.moves import MoveMethods, Moves
 from purgatory.cluster.steering.request_hooks import OnRequest, RequestHook
 from purgatory.cluster.steering.seen_requests import SeenRequest
 from purgatory.cluster.steering.waits import Timeout, Wait, WaitMethods
@@ -334,6 +335,7 @@ class ThreadedCluster(ThreadedLoop[Cluster]):
     ) -> None:
         super().__init__("cluster", trace, recorded)
         self.wait_for = ThreadedWaits(self)
+        self.move = ThreadedMoves(self)
         self.config = config or ClusterConfig()
         self._tls = tls
 
@@ -397,6 +399,17 @@ class ThreadedCluster(ThreadedLoop[Cluster]):
             )
         )
         return ThreadedHook(self, hook)
+
+    def add_broker(self) -> int:
+        """Start one more broker, and return its id: see `Cluster.add_broker`."""
+        broker_id: int = self.call(self.running.add_broker)
+        return broker_id
+
+    def remove_broker(
+        self, broker_id: int, *, timeout: float | timedelta | None = REMOVAL_TIMEOUT_S
+    ) -> None:
+        """Move a broker's replicas to others, and stop it: see `Cluster.remove_broker`."""
+        self.call(lambda: self.running.remove_broker(broker_id, timeout=timeout))
 
     def create_topic(
         self,
@@ -479,6 +492,19 @@ class ThreadedWaits(WaitMethods[None]):
 
     def _until(self, wait: Wait, timeout: Timeout) -> None:
         self._cluster.call(lambda: self._cluster.running.wait_for.until(wait, timeout))
+
+
+class ThreadedMoves(MoveMethods):
+    """The methods of `Moves`, for blocking code."""
+
+    def __init__(self, cluster: ThreadedCluster) -> None:
+        self._cluster = cluster
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._cluster!r}>"
+
+    def _call(self, move: Callable[[Moves], None]) -> None:
+        self._cluster.call(lambda: move(self._cluster.running.move))
 
 
 class ThreadedFaults(FaultMethods[ThreadedFault]):
