@@ -41,13 +41,13 @@ from purgatory.kafka.errors import ClusterError, KafkaError
 from purgatory.kafka.faults import CutConnections, Fault, Kill
 from purgatory.kafka.faults.active_faults import ActiveFault, Endable
 from purgatory.kafka.topics import topic_creation_error
-from purgatory.trace.effects import GivenEffect, effects_table
-from purgatory.trace.rows_in_memory import RowsInMemory
 
 if TYPE_CHECKING:
     from purgatory.cluster.control.control import Control, FaultControl
     from purgatory.pipeline.jobs.audit.client_settings import RunConfiguration
     from purgatory.pipeline.jobs.audit.findings import Findings
+    from purgatory.trace.effects import GivenEffect
+    from purgatory.trace.rows_in_memory import RowsInMemory
 
 T = TypeVar("T")
 _START_TIMEOUT_S = 30.0
@@ -70,8 +70,12 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
         self, name: str, trace: ClusterTrace | None = None, recorded: bool = False
     ) -> None:
         self._name = name
-        self._rows = RowsInMemory() if recorded else None
-        if self._rows is not None:
+        self._rows: RowsInMemory | None = None
+        if recorded:
+            # The import of pyarrow takes a fifth of all imports, and only audits need it.
+            from purgatory.trace.rows_in_memory import RowsInMemory
+
+            self._rows = RowsInMemory()
             trace = ClusterTrace(
                 self._rows, operations=False, texts=self._rows.texts, forgets=False
             )
@@ -240,6 +244,7 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
         from purgatory.pipeline.engines.duckdb.audit import audit_arrow
         from purgatory.pipeline.jobs.audit.anomalies import AUDIT_TABLES
         from purgatory.pipeline.jobs.audit.client_settings import observed
+        from purgatory.trace.effects import effects_table
 
         def tables() -> Mapping[str, Any]:
             return rows.tables(
