@@ -444,12 +444,13 @@ def _run(serving: Serving, trace: Path | None, prefix: str | None) -> None:
 
     from purgatory.cluster import ClusterTrace
     from purgatory.cluster.server import serve
-    from purgatory.stream.publisher import publishing
-    from purgatory.trace.trace_tables import AllOf, Tables, WithoutTopics
 
     if trace is None and prefix is None:
         uvloop.run(serve(serving))
         return
+    from purgatory.stream.publisher import publishing
+    from purgatory.trace.trace_tables import AllOf, Tables, WithoutTopics
+
     publisher = None if prefix is None else _publisher(serving, prefix)
     writer = None if trace is None else new_trace_writer(trace, "cluster")
     recorders: list[Tables] = [recorder for recorder in (writer, publisher) if recorder is not None]

@@ -6,8 +6,6 @@ There is a command for each kind of fault in ``KINDS``, with the kind's argument
 from __future__ import annotations
 
 import inspect
-import json
-import sys
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, NoReturn, Union, get_args, get_origin, get_type_hints
@@ -16,6 +14,7 @@ import click
 
 from purgatory.cli import options
 from purgatory.cli.command_group import CommandGroup
+from purgatory.cli.control_client import DEFAULT_CONTROL, ControlClient, control_address
 from purgatory.cli.options import Decorator, duration_parser
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.faults import FORMER_KINDS, KINDS, CountedFault, CutConnections, Fault
@@ -115,22 +114,16 @@ _OPTIONS: Mapping[str, _Option] = {
     "partition": _number("--partition", "Only requests for partitions of this number."),
 }
 
-_address = {"control": "http://127.0.0.1:9990", "token": ""}
+_address = {"control": DEFAULT_CONTROL, "token": ""}
 
 
 @click.group(cls=CommandGroup, no_args_is_help=True)
-@options.option(
-    "--control",
-    default="http://127.0.0.1:9990",
-    envvar="PURGATORY_CONTROL",
-    help="The control of the cluster, or of the proxy.",
-)
-@options.option("--token", envvar="PURGATORY_CONTROL_TOKEN", help="Token of the control.")
+@control_address
 def fault(control: str, token: str | None) -> None:
     """Inject a fault into a running cluster (`purgatory cluster`), or into the connections
     of a proxy (`purgatory proxy`).
     """
-    _address["control"] = control.rstrip("/") if "://" in control else f"http://{control}"
+    _address["control"] = control
     _address["token"] = token or ""
 
 
@@ -261,24 +254,12 @@ def _duration_text(fault: Fault, for_: Duration | None) -> str:
 
 
 def _request(method: str, path: str, body: object = None) -> Any:
-    from urllib.error import HTTPError, URLError
-    from urllib.request import Request, urlopen
-
-    data = None if body is None else json.dumps(body).encode()
-    url = f"{_address['control']}{path}"
-    headers = {"Content-Type": "application/json"}
-    if _address["token"]:
-        headers["Authorization"] = f"Bearer {_address['token']}"
-    try:
-        with urlopen(Request(url, data, headers, method=method), timeout=10) as response:
-            return json.load(response)
-    except HTTPError as error:
-        _exit_with_error(json.load(error).get("error", str(error)))
-    except (URLError, OSError, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        _exit_with_error(f"no control responds at {_address['control']}: {reason}; see --control")
+    return _client().ask(method, path, body)
 
 
 def _exit_with_error(message: str) -> NoReturn:
-    print(f"purgatory fault: {message}", file=sys.stderr)
-    raise click.exceptions.Exit(2)
+    _client().fail(message)
+
+
+def _client() -> ControlClient:
+    return ControlClient("purgatory fault", _address["control"], _address["token"])

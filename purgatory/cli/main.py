@@ -33,6 +33,10 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "cluster": "cluster_command",
         "proxy": "proxy_command",
         "fault": "fault_command",
+        "requests": "steering_commands",
+        "wait": "steering_commands",
+        "move": "steering_commands",
+        "brokers": "steering_commands",
     },
     "Analyze traces": {
         "analyze": "job_commands",

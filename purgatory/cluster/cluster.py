@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Collection, Coroutine, Mapping
+from datetime import timedelta
 from functools import partial
 from typing import Any, Self
 from uuid import UUID
@@ -21,6 +22,7 @@ from purgatory.cluster.fault_injection import Faults
 from purgatory.cluster.metadata import ClusterMetadata
 from purgatory.cluster.observer import ClusterObserver, replica_offsets
 from purgatory.cluster.steering.events import FAULTS
+from purgatory.cluster.steering.moves import BrokerIsEmpty, Moves, empty_broker
 from purgatory.cluster.steering.request_hooks import OnRequest, RequestHook, RequestHooks
 from purgatory.cluster.steering.seen_requests import RequestLog, SeenRequest, checked_filter
 from purgatory.cluster.steering.waits import ClusterWaits
@@ -47,6 +49,8 @@ _FIRST_RETENTION_S, _RETENTION_S = 30.0, 300.0
 
 As in Kafka: by default a week is kept, and records may have been given older times.
 """
+REMOVAL_TIMEOUT_S = 30.0
+"""The time in which other brokers copy what one has that is removed."""
 _IDLE_CHECKS = 10
 """The number of checks of idle connections within the shortest idle time."""
 
@@ -75,14 +79,15 @@ class Cluster(ClusterMetadata):
         super().__init__(config or ClusterConfig(), trace, disk)
         self.apis = apis_of(self.config.kafka_version)
         versions = {key: api.versions for key, api in self.apis.items()}
+        self._new_broker = partial(Broker, self, handler=serve, supported=versions)
         self.brokers: Mapping[int, Broker] = {
-            broker_id: Broker(self, broker_id, serve, versions)
-            for broker_id in self.config.broker_ids
+            broker_id: self._new_broker(broker_id) for broker_id in self.config.broker_ids
         }
         self.fault = Faults(self)
         self.request_log = RequestLog(self.apis, self._name_of_topic)
         self.hooks = RequestHooks(self.request_log)
         self.wait_for = ClusterWaits(self)
+        self.move = Moves(self)
         self.on_event = self.wait_for.notify
         self.fault.on_use = partial(self.wait_for.notify, FAULTS)
         self.controller.blocks_isr = self.fault.blocks_isr
@@ -95,6 +100,7 @@ class Cluster(ClusterMetadata):
         if trace is not None:
             trace.topics.facts = self._topic_facts
             self.fault.on_refused = trace.record_injected_error
+        self._used_ids = set(self.brokers)
         self._tasks: set[asyncio.Task[None]] = set()
         self._tls: Mapping[str, ssl.SSLContext] = {}
         self._reviving: dict[int, asyncio.Event] = {}
@@ -331,6 +337,61 @@ class Cluster(ClusterMetadata):
             await self.revive(broker_id)
         except ClusterError as error:
             _log.error("not_revived", broker=broker_id, reason=str(error))
+
+    # Brokers that are added and removed.
+
+    async def add_broker(self) -> int:
+        """Start one more broker, and return its id: it gets replicas of new topics alone, as in
+        Kafka.
+
+        Raises:
+            ClusterError: it can't listen, or the cluster has a data folder.
+        """
+        self._check_in_memory()
+        broker_id = max(self._used_ids) + 1
+        self._used_ids.add(broker_id)
+        broker = self._new_broker(broker_id)
+        self._set_brokers({**self.brokers, broker_id: broker})
+        try:
+            await broker.load_logs()
+            await broker.start(self._tls)
+        except ClusterError:
+            self.controller.broker_down(broker_id)
+            self._set_brokers({key: one for key, one in self.brokers.items() if key != broker_id})
+            raise
+        return broker_id
+
+    async def remove_broker(
+        self, broker_id: int, *, timeout: float | timedelta | None = REMOVAL_TIMEOUT_S
+    ) -> None:
+        """Move a broker's replicas to others, then stop it for ever. Partitions for which there is
+        no other broker have a replica less.
+
+        Args:
+            broker_id: a live one.
+            timeout: seconds, or a timedelta, until the others have all records; None: any time.
+
+        Raises:
+            ClusterError: it is not there, dead, the last one, or the cluster has a data folder.
+            TimeoutError: the others are late: the broker stays, without new replicas.
+        """
+        self._check_in_memory()
+        self.fault.check_live(broker_id)
+        empty_broker(self.controller, broker_id)
+        await self.wait_for.until(BrokerIsEmpty(broker_id), timeout)
+        await self.kill(broker_id)
+        self.brokers[broker_id].listening.release()
+        self._set_brokers({key: one for key, one in self.brokers.items() if key != broker_id})
+
+    def _check_in_memory(self) -> None:
+        if self.config.data_dir is not None:
+            raise ClusterError("a cluster with a data folder has the brokers of its configuration")
+
+    def _set_brokers(self, brokers: Mapping[int, Broker]) -> None:
+        self.brokers = brokers
+        self.controller.broker_ids = tuple(brokers)
+        if self.delays is not None:
+            self.delays.broker_ids = self.controller.broker_ids
 
     # Distribution of ACLs.
 

@@ -263,7 +263,8 @@ class ClusterConfig:
 
     def rack(self, broker_id: int) -> str | None:
         """Return a broker's rack; None: unknown."""
-        return self.racks[broker_id - self.first_broker_id] if self.racks else None
+        place = broker_id - self.first_broker_id  # brokers that were added have none
+        return self.racks[place] if place < len(self.racks) else None
 
     @property
     def all_listeners(self) -> Sequence[Listener]:

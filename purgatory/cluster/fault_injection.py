@@ -578,10 +578,20 @@ class Faults(ConnectionFaults):
 
     # Checks.
 
+    def check_live(self, broker: int) -> None:
+        """Check that a broker is alive.
+
+        Raises:
+            ClusterError: it is dead, or there is no such broker.
+        """
+        self._check_broker(broker)
+        if self._cluster.live_broker(broker) is None:
+            raise ClusterError(f"broker {broker} is dead already")
+
     def _check(self, fault: Fault) -> None:
         super()._check(fault)
-        if isinstance(fault, Kill | Pause) and self._cluster.live_broker(fault.broker) is None:
-            raise ClusterError(f"broker {fault.broker} is dead already")
+        if isinstance(fault, Kill | Pause):
+            self.check_live(fault.broker)
         if isinstance(fault, ShrinkIsr):
             self._check_follower(fault)
 

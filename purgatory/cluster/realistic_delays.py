@@ -74,7 +74,7 @@ class RealisticDelays:
     def __init__(self, broker_ids: Sequence[int]) -> None:
         # Seeded by `random`, so that a program with a seed has the same delays in each run.
         rng = random.Random(random.getrandbits(64))
-        self._broker_ids = broker_ids
+        self.broker_ids = broker_ids
         self._topics = _Delayed[tuple[int, str]](rng)
         self._loading = _Delayed[tuple[int, TopicPartition]](rng)
         self._led: dict[tuple[int, TopicPartition], int] = {}
@@ -94,7 +94,7 @@ class RealisticDelays:
             is_automatic: whether a request for it creates it.
         """
         between_ms = _AUTO_CREATED_MS if is_automatic else _CREATED_MS
-        for broker_id in self._broker_ids:
+        for broker_id in self.broker_ids:
             self._topics.begin((broker_id, name), between_ms)
 
     def hides_topic(self, broker_id: int, name: str) -> bool:
@@ -150,7 +150,7 @@ class RealisticDelays:
             old: its settings before the change.
         """
         configs = list(old)
-        for broker_id in self._broker_ids:
+        for broker_id in self.broker_ids:
             key = broker_id, kind, name
             if key not in self._configs:  # after two changes the first one's settings
                 self._old_configs[key] = configs

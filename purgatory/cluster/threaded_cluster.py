@@ -28,10 +28,11 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from purgatory.cluster.cluster import Cluster, cluster_state
+from purgatory.cluster.cluster import REMOVAL_TIMEOUT_S, Cluster, cluster_state
 from purgatory.cluster.config import ClusterConfig
 from purgatory.cluster.fault_injection import FaultMethod, FaultMethods, Served
 from purgatory.cluster.own_loop import OwnLoop
+from purgatory.cluster.steering.moves import MoveMethods, Moves
 from purgatory.cluster.steering.request_hooks import OnRequest, RequestHook
 from purgatory.cluster.steering.seen_requests import SeenRequest
 from purgatory.cluster.steering.waits import Timeout, Wait, WaitMethods
@@ -40,13 +41,13 @@ from purgatory.kafka.errors import ClusterError, KafkaError
 from purgatory.kafka.faults import CutConnections, Fault, Kill
 from purgatory.kafka.faults.active_faults import ActiveFault, Endable
 from purgatory.kafka.topics import topic_creation_error
-from purgatory.trace.effects import GivenEffect, effects_table
-from purgatory.trace.rows_in_memory import RowsInMemory
 
 if TYPE_CHECKING:
     from purgatory.cluster.control.control import Control, FaultControl
     from purgatory.pipeline.jobs.audit.client_settings import RunConfiguration
     from purgatory.pipeline.jobs.audit.findings import Findings
+    from purgatory.trace.effects import GivenEffect
+    from purgatory.trace.rows_in_memory import RowsInMemory
 
 T = TypeVar("T")
 _START_TIMEOUT_S = 30.0
@@ -69,8 +70,12 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
         self, name: str, trace: ClusterTrace | None = None, recorded: bool = False
     ) -> None:
         self._name = name
-        self._rows = RowsInMemory() if recorded else None
-        if self._rows is not None:
+        self._rows: RowsInMemory | None = None
+        if recorded:
+            # The import of pyarrow takes a fifth of all imports, and only audits need it.
+            from purgatory.trace.rows_in_memory import RowsInMemory
+
+            self._rows = RowsInMemory()
             trace = ClusterTrace(
                 self._rows, operations=False, texts=self._rows.texts, forgets=False
             )
@@ -239,6 +244,7 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
         from purgatory.pipeline.engines.duckdb.audit import audit_arrow
         from purgatory.pipeline.jobs.audit.anomalies import AUDIT_TABLES
         from purgatory.pipeline.jobs.audit.client_settings import observed
+        from purgatory.trace.effects import effects_table
 
         def tables() -> Mapping[str, Any]:
             return rows.tables(
@@ -334,6 +340,7 @@ class ThreadedCluster(ThreadedLoop[Cluster]):
     ) -> None:
         super().__init__("cluster", trace, recorded)
         self.wait_for = ThreadedWaits(self)
+        self.move = ThreadedMoves(self)
         self.config = config or ClusterConfig()
         self._tls = tls
 
@@ -397,6 +404,17 @@ class ThreadedCluster(ThreadedLoop[Cluster]):
             )
         )
         return ThreadedHook(self, hook)
+
+    def add_broker(self) -> int:
+        """Start one more broker, and return its id: see `Cluster.add_broker`."""
+        broker_id: int = self.call(self.running.add_broker)
+        return broker_id
+
+    def remove_broker(
+        self, broker_id: int, *, timeout: float | timedelta | None = REMOVAL_TIMEOUT_S
+    ) -> None:
+        """Move a broker's replicas to others, and stop it: see `Cluster.remove_broker`."""
+        self.call(lambda: self.running.remove_broker(broker_id, timeout=timeout))
 
     def create_topic(
         self,
@@ -479,6 +497,19 @@ class ThreadedWaits(WaitMethods[None]):
 
     def _until(self, wait: Wait, timeout: Timeout) -> None:
         self._cluster.call(lambda: self._cluster.running.wait_for.until(wait, timeout))
+
+
+class ThreadedMoves(MoveMethods):
+    """The methods of `Moves`, for blocking code."""
+
+    def __init__(self, cluster: ThreadedCluster) -> None:
+        self._cluster = cluster
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._cluster!r}>"
+
+    def _call(self, move: Callable[[Moves], None]) -> None:
+        self._cluster.call(lambda: move(self._cluster.running.move))
 
 
 class ThreadedFaults(FaultMethods[ThreadedFault]):

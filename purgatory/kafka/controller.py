@@ -88,6 +88,8 @@ class Controller:
         """The finalized levels."""
         self.feature_updates = 0
         self.live: dict[int, Member] = {}
+        self.active_controller: int | None = None
+        """The broker that clients are told to be the controller; None or dead: the least live."""
         self.elections = 0
         """The number of elections that found a leader."""
         self.unclean_elections = 0
@@ -455,6 +457,18 @@ class Controller:
         self._notify(elected)
         return results
 
+    def move_leader(self, topic_partition: TopicPartition, broker_id: int) -> None:
+        """Elect a live replica that is in sync, unless it leads already."""
+        state = self.state_of(topic_partition)
+        assert state is not None and broker_id in state.isr, "the caller has looked"
+        if state.leader == broker_id:
+            return
+        state.leader, state.is_clean = broker_id, True
+        state.leader_epoch += 1
+        self.elections += 1
+        self.on_elected(topic_partition, state)
+        self._notify([(topic_partition, state)])
+
     # Moving replicas.
 
     def reassign(self, topic_partition: TopicPartition, replicas: Sequence[int] | None) -> None:
@@ -546,6 +560,12 @@ class Controller:
             self._notify([(topic_partition, state)])
 
     # Queries.
+
+    @property
+    def controller_id(self) -> int:
+        """The broker that clients are told to be the controller; -1: none lives."""
+        active = self.active_controller
+        return active if active in self.live else min(self.live, default=-1)
 
     def topic_with_id(self, topic_id: UUID) -> Topic | None:
         """Return the topic that has an id, or None. O(1)."""

@@ -100,6 +100,11 @@ _WITHOUT_CONSUMER_PROTOCOL: Mapping[str, frozenset[int]] = {"3.9": frozenset({68
 _NAMES_OWN_VERSIONS_SINCE = "2.8"
 """From 2.4 on, the answer to an unknown version of ApiVersions has those of ApiVersions."""
 
+_LAST_WITH_ZOOKEEPER = "3.0"
+_APIS_OF_CONTROLLERS = frozenset({19, 20, 37, 43, 45, 46, 57})
+"""CreateTopics, DeleteTopics, CreatePartitions, ElectLeaders, AlterPartitionReassignments,
+ListPartitionReassignments, UpdateFeatures: from KRaft on, any broker forwards them."""
+
 _NO_FEATURES: Mapping[str, Feature] = {}
 _KRAFT = "kraft.version"
 _FEATURES: Mapping[str, Mapping[str, Feature]] = {
@@ -133,6 +138,11 @@ def refused_apis(kafka_version: str) -> frozenset[int]:
 def names_own_versions(kafka_version: str) -> bool:
     """Whether the answer to an unknown version of ApiVersions has those that are known."""
     return _is_since(kafka_version, _NAMES_OWN_VERSIONS_SINCE)
+
+
+def is_for_controller(kafka_version: str, api_key: int) -> bool:
+    """Whether other brokers than the controller refuse an API."""
+    return api_key in _APIS_OF_CONTROLLERS and _is_since(_LAST_WITH_ZOOKEEPER, kafka_version)
 
 
 def features_of(kafka_version: str) -> Mapping[str, Feature]:

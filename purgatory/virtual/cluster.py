@@ -100,6 +100,11 @@ class WorldCluster(Cluster):
                 endpoint = broker.endpoint(listener)
                 self._network.name((endpoint.host, endpoint.port), f"broker {broker_id}")
 
+    async def add_broker(self) -> int:
+        broker_id = await super().add_broker()
+        self.name_brokers()
+        return broker_id
+
     def recent_faults(self) -> Sequence[FaultState]:
         """Return the last faults, without the deaths of brokers, which are events of the world."""
 

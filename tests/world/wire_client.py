@@ -268,14 +268,21 @@ class WireClient:
         Raises:
             NoAnswerError: there is none, or no answer.
         """
-        broker = self._coordinators.get((key, kind))
-        if broker is None:
-            broker = await self._find_coordinator(key, kind)
+        broker = await self.coordinator(key, kind)
         try:
             return await self.ask(broker, api_key, values, least, version=version)
         except NoAnswerError:
             self._coordinators.pop((key, kind), None)
             raise
+
+    async def coordinator(self, key: str, kind: int) -> int:
+        """Return the coordinator of a group or a transactional id.
+
+        Raises:
+            NoAnswerError: there is none, or no answer.
+        """
+        known = self._coordinators.get((key, kind))
+        return await self._find_coordinator(key, kind) if known is None else known
 
     def forget_coordinator(self, key: str, kind: int) -> None:
         """Ask anew for a coordinator, at the next need."""

@@ -72,7 +72,7 @@ async def metadata(broker: BrokerServices, request: Request, connection: Connect
         "error_code": 0,
         "brokers": _brokers(cluster, connection.listener),
         "cluster_id": cluster.cluster_id,
-        "controller_id": _controller(cluster),
+        "controller_id": cluster.controller.controller_id,
         "topics": topics,
         "cluster_authorized_operations": authorized_cluster_operations(body),
     }
@@ -111,7 +111,7 @@ async def describe_cluster(
         **values,
         "error_code": 0,
         "cluster_id": cluster.cluster_id,
-        "controller_id": _controller(cluster),
+        "controller_id": cluster.controller.controller_id,
         "brokers": brokers,
         "cluster_authorized_operations": authorized_cluster_operations(body),
     }
@@ -126,10 +126,6 @@ def _brokers(cluster: ClusterMetadata, listener: Listener) -> list[dict[str, Any
 def _node(cluster: ClusterMetadata, peer: Peer, listener: Listener, key: str) -> dict[str, Any]:
     rack = cluster.config.rack(peer.broker_id)
     return {key: peer.broker_id, **peer.endpoint(listener)._asdict(), "rack": rack}
-
-
-def _controller(cluster: ClusterMetadata) -> int:
-    return min(cluster.controller.live, default=-1)
 
 
 def _refusal(body: Any, code: ErrorCode) -> Response:

@@ -76,6 +76,7 @@ from purgatory.cluster.protocol.wire import API_VERSIONS, Request, Versions
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.kafka_versions import (
     NEWEST_KAFKA,
+    is_for_controller,
     names_own_versions,
     newest_version,
     refused_apis,
@@ -169,9 +170,13 @@ def _versions(apis: Mapping[int, Api], code: ErrorCode, keys: Sequence[int]) -> 
 
 async def unsupported(broker: BrokerServices, request: Request, connection: Connection) -> Response:
     """Refuse a request of an API that is not served, in its own response."""
+    return _refusal(request, ErrorCode.UNSUPPORTED_VERSION)
+
+
+def _refusal(request: Request, code: ErrorCode) -> Response:
     errors = APIS[request.api_key].errors
     places = error_places(request.api_key, request.api_version, errors)
-    refusal: Response = error_response(places, request.body, ErrorCode.UNSUPPORTED_VERSION)
+    refusal: Response = error_response(places, request.body, code)
     return refusal
 
 
@@ -544,7 +549,12 @@ def serve(
             f"with security.protocol={listener.security_protocol} and sasl.mechanism="
             f"{' or '.join(listener.sasl)}"
         )
-    api = apis_of(broker.cluster.config.kafka_version)[request.api_key]
+    kafka_version, controller = broker.cluster.config.kafka_version, broker.cluster.controller
+    api = apis_of(kafka_version)[request.api_key]
+    if broker.broker_id != controller.controller_id and is_for_controller(
+        kafka_version, request.api_key
+    ):
+        return _refusal(request, ErrorCode.NOT_CONTROLLER)
     delays = broker.cluster.delays
     if delays is not None and api.redirect is ErrorCode.NOT_COORDINATOR:
         delayed = delayed_response(broker, delays, request, api.errors)

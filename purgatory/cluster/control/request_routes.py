@@ -1,4 +1,4 @@
-"""The requests of clients over HTTP, for tests in any language.
+"""The requests of clients, waits and moves over HTTP, for tests in any language.
 
     GET    /requests?api=Produce&client_id=&topic=&broker=   the latest ones, with their answers
     DELETE /requests                                         forget them
@@ -6,6 +6,8 @@
     POST   /requests/held               a stream: each one when it comes, and waits for
     POST   /requests/NUMBER             {"answer": {...}}, {"error": "NOT_COORDINATOR"}, {}: passes
     POST   /wait                        {"kind": "group_stable", "group_id": "g", "timeout_s": 10}
+    POST   /move                        {"kind": "controller", "to": 2}: see `steering.moves`
+    POST   /brokers                     adds one; DELETE /brokers/ID removes one
 
 Streams are lines of JSON. A request that is held passes on after ``hold_s`` (10) seconds, and when
 its stream ends. ``delay_s`` beside an answer, an error or nothing is a delay. A wait that ends
@@ -24,6 +26,7 @@ from typing import Any
 from aiohttp import web
 
 from purgatory.cluster.cluster import Cluster
+from purgatory.cluster.steering.moves import parse_move
 from purgatory.cluster.steering.request_hooks import Delay
 from purgatory.cluster.steering.seen_requests import RequestFilter, SeenRequest, checked_filter
 from purgatory.cluster.steering.waits import parse_wait
@@ -55,6 +58,9 @@ class RequestRoutes:
                 web.post("/requests/held", self._hold),
                 web.post("/requests/{number}", self._answer),
                 web.post("/wait", self._wait),
+                web.post("/move", self._move),
+                web.post("/brokers", self._add_broker),
+                web.delete("/brokers/{broker}", self._remove_broker),
             ]
         )
 
@@ -126,6 +132,22 @@ class RequestRoutes:
         except TimeoutError as error:
             return web.json_response({"error": str(error)}, status=408)
         return web.json_response({})
+
+    async def _move(self, request: web.Request) -> web.Response:
+        parse_move(await json_body(request))(self._cluster.move)
+        return web.json_response({})
+
+    async def _add_broker(self, request: web.Request) -> web.Response:
+        return web.json_response({"broker": await self._cluster.add_broker()})
+
+    async def _remove_broker(self, request: web.Request) -> web.Response:
+        broker = request.match_info["broker"]
+        number = int(broker) if broker.isdecimal() and len(broker) < 10 else -1
+        try:
+            await self._cluster.remove_broker(number)
+        except TimeoutError as error:
+            return web.json_response({"error": str(error)}, status=408)
+        return web.json_response({"broker": number})
 
     def _filter(self, given: Mapping[str, Any]) -> RequestFilter:
         unknown = [name for name in given if name not in _FILTERS]

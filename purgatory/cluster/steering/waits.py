@@ -69,6 +69,12 @@ class Wait(ABC):
     kind: ClassVar[str]
     keys: ClassVar[tuple[str, ...]]
 
+    def __post_init__(self) -> None:
+        for name in ("group_id", "topic"):
+            value = getattr(self, name, None)
+            if value is not None and not isinstance(value, str):
+                raise ClusterError(f"{name}={value!r}: a name")
+
     @abstractmethod
     def watch(self, cluster: WatchedCluster) -> Missing:
         """Return a function that says what is missing.
@@ -168,7 +174,10 @@ class IsrIs(Wait):
     brokers: Collection[int]
 
     def watch(self, cluster: WatchedCluster) -> Missing:
-        wanted = set(self.brokers)
+        try:
+            wanted = set(self.brokers)
+        except TypeError:
+            raise ClusterError(f"brokers={self.brokers!r}: a list of brokers") from None
         unknown = sorted(wanted - set(cluster.brokers), key=str)
         if unknown or not wanted:
             known = ", ".join(map(str, cluster.brokers))

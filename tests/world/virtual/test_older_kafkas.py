@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
+from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -18,6 +19,7 @@ from purgatory.virtual.cluster import WorldCluster
 from tests.world.security import security_of
 from tests.world.wire_client import (
     CONSUMER_HEARTBEAT,
+    CREATE_TOPICS,
     DESCRIBE_CONFIGS,
     METADATA,
     NoAnswerError,
@@ -28,10 +30,12 @@ _API_VERSIONS = 18
 
 
 def _run(
-    kafka_version: str, main: Callable[[WorldCluster, WireClient], Coroutine[Any, Any, None]]
+    kafka_version: str,
+    main: Callable[[WorldCluster, WireClient], Coroutine[Any, Any, None]],
+    brokers: int = 1,
 ) -> None:
     with World(1) as world:
-        cluster = world.cluster(brokers=1, topics=["orders"], kafka_version=kafka_version)
+        cluster = world.cluster(brokers, topics=["orders"], kafka_version=kafka_version)
         client = WireClient(cluster, "test", False, security_of("none"))
         world.run(main(cluster, client))
         client.cut()
@@ -148,6 +152,21 @@ def test_defaults_are_those_of_the_kafka(
         assert values["max.message.bytes"] == str(most_bytes)
 
     _run(kafka_version, main)
+
+
+@pytest.mark.parametrize("kafka_version", ["2.8", "3.9"])
+def test_kafkas_with_zookeeper_have_one_controller(kafka_version: str) -> None:
+    async def main(cluster: WorldCluster, client: WireClient) -> None:
+        cluster.move.controller(to=2)
+        codes = []
+        for broker in (1, 2):
+            topic = {"name": f"new-{broker}", "num_partitions": 1, "replication_factor": 1}
+            asked = {"topics": [topic], "timeout": timedelta(seconds=1)}
+            answer = await client.ask(broker, CREATE_TOPICS, asked)
+            codes.append(answer.topics[0].error_code)
+        assert codes == [ErrorCode.NOT_CONTROLLER if kafka_version == "2.8" else 0, 0]
+
+    _run(kafka_version, main, brokers=2)
 
 
 def test_unknown_kafkas_are_refused() -> None:
