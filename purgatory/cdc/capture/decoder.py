@@ -190,15 +190,23 @@ def _drop_hidden(
 def _check_complete(event: Any, table: _Table) -> None:
     """Check that a row has all columns after its change, and those of the key before.
 
-    MariaDB from 11.5 on leaves generated columns out of the row before.
+    MariaDB 11.8 leaves generated columns out of both, for UPDATE and DELETE.
     """
-    has_after = not isinstance(event, DeleteRowsEvent)
-    is_update = isinstance(event, UpdateRowsEvent)
     names = [column.name for column in table.columns]
-    first = _absent(event.columns_present_bitmap, names)
-    after = _absent(event.columns_present_bitmap2, names) if is_update else first
-    before = first if is_update or not has_after else set()
-    if (has_after and after) or not before.isdisjoint(table.primary_key or names):
+    before = after = _absent(event.columns_present_bitmap, names)
+    if isinstance(event, UpdateRowsEvent):
+        after = _absent(event.columns_present_bitmap2, names)
+        if after and after == before and after.isdisjoint(table.primary_key):
+            raise CaptureError(
+                f"an UPDATE without the values of {', '.join(sorted(after))}: the source's version "
+                "doesn't log generated columns there (or binlog_row_image was NOBLOB); DROP them, "
+                "or leave the table out with --only"
+            )
+    if not isinstance(event, DeleteRowsEvent):
+        incomplete = bool(after) or not before.isdisjoint(table.primary_key)
+    else:
+        incomplete = not before.isdisjoint(table.primary_key or names)
+    if incomplete:
         raise CaptureError(
             "a row without all its columns: binlog_row_image was not FULL; begin a new topic with "
             "--snapshot"

@@ -232,3 +232,53 @@ def test_renames_are_those_of_the_source(
     source.run(*statements)
     found = source.schema_changes()
     assert found == expected
+
+
+def version(mariadb: MariaDb) -> tuple[int, ...]:
+    [(text,)] = mariadb.rows("SELECT VERSION()")
+    return tuple(map(int, text.split("-")[0].split(".")[:2]))
+
+
+def test_generated_columns_are_captured_or_stop_by_name(source: Source) -> None:
+    source.run(
+        "CREATE TABLE g (id INT PRIMARY KEY, a INT, s INT AS (a + 1) STORED, v INT AS (a + 2))",
+        "INSERT INTO g (id, a) VALUES (1, 1)",
+        "DELETE FROM g",
+        "INSERT INTO g (id, a) VALUES (2, 1)",
+    )
+    deleted = [1, 1] if version(source.mariadb) >= (11, 5) else [1, 1, 2, 3]
+    before = [[("insert", [1, 1, 2, 3])], [("delete", deleted)], [("insert", [2, 1, 2, 3])]]
+    assert source.transactions() == before
+    source.run("UPDATE g SET a = 5")
+    if version(source.mariadb) >= (11, 5):
+        with pytest.raises(
+            CaptureError, match=r"\.g: an UPDATE without the values of s, v: .*only"
+        ):
+            source.transactions()
+    else:
+        assert source.transactions() == [*before, [("update", [2, 5, 6, 7])]]
+
+
+def test_hidden_columns_of_a_long_key_are_left_out(source: Source) -> None:
+    source.run(
+        "CREATE TABLE g (id INT PRIMARY KEY, l TEXT UNIQUE)",
+        "INSERT INTO g VALUES (1, 'a')",
+        "UPDATE g SET l = 'b'",
+        "DELETE FROM g",
+    )
+    rows = [row for transaction in source.transactions() for row in transaction]
+    assert rows == [("insert", [1, "a"]), ("update", [1, "b"]), ("delete", [1, "b"])]
+
+
+def test_times_and_texts_of_the_newest_servers_are_captured(source: Source) -> None:
+    last = "2106-02-07 06:28:15" if version(source.mariadb) >= (11, 5) else "2038-01-19 03:14:07"
+    text = "CHARACTER SET utf16 COLLATE utf16_uca1400_ai_ci"
+    source.run(
+        f"CREATE TABLE g (t TIMESTAMP NULL, u TIMESTAMP(3) NULL, v VARCHAR(9) {text} COMMENT 'é')",
+        f"INSERT INTO g VALUES ('{last}', '1970-01-01 00:00:01.125', 'é'), (0, NULL, '')",
+        "CREATE DATABASE IF NOT EXISTS other CHARACTER SET utf8mb4",
+    )
+    assert source.transactions() == [
+        [("insert", [last, "1970-01-01 00:00:01.125", "é"]), ("insert", [None, None, ""])]
+    ]
+    assert source.schema_changes() == ["table-create g"]
