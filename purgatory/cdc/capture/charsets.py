@@ -63,6 +63,8 @@ _MULTIPLE = {
 """Python's codec, and a letter's bytes."""
 _UCA1400 = ("utf8mb3", "utf8mb4", "ucs2", "utf16", "utf32")
 _FIRST_UCA1400, _LAST_UCA1400 = 2048, 4095
+_NEWER = {579: "utf8mb3", 611: "utf8mb4"}
+"""Other collations of MariaDB 11.8 that mysql-replication doesn't know."""
 
 
 def collation_charset(collation: str | None) -> str:
@@ -79,6 +81,8 @@ def charset_name(collation: int) -> str:
     known = charset_by_id(collation, "mysql") or charset_by_id(collation, "mariadb")
     if known is not None:
         return str(known.name)
+    if collation in _NEWER:
+        return _NEWER[collation]
     if _FIRST_UCA1400 <= collation <= _LAST_UCA1400:
         # Such a number has the character set in bits 8 to 10; the collation is in the others.
         number = collation - _FIRST_UCA1400 >> 8
