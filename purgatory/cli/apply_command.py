@@ -220,6 +220,15 @@ def _apply_topics(settings: TopicSettings, engine: ApplyEngine | None, master: s
 def _available_engine(master: str) -> ApplyEngine:
     if not master.startswith("local"):
         return "spark"
+    try:
+        import_module("pyspark")
+    except ImportError:
+        print(
+            "purgatory apply: PySpark is missing, so this process applies the changes "
+            "(--engine local)",
+            file=sys.stderr,
+        )
+        return "local"
     from purgatory.pipeline.engines.spark.java import find_java_home
     from purgatory.pipeline.errors import SessionEndedError, SessionError
 

@@ -11,12 +11,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pyspark.sql.datasource import InputPartition
-
 from purgatory.kafka.topic_partition import TopicPartition
 from purgatory.settings.problems import known_names
 from purgatory.source.client_settings import client_settings
 from purgatory.source.errors import OptionError
+from purgatory.source.spark_classes import InputPartition
 
 Offsets = dict[TopicPartition, int]
 """The position of each partition."""

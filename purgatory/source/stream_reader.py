@@ -10,14 +10,6 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
-
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.topic_partition import TopicPartition
 from purgatory.source.broker_client import GRACE_S, BrokerClient, TopicIds
@@ -36,6 +28,14 @@ from purgatory.source.options import (
     SourceOptions,
     from_document,
     to_document,
+)
+from purgatory.source.spark_classes import (
+    DataSourceStreamReader,
+    InputPartition,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
 )
 
 if TYPE_CHECKING:

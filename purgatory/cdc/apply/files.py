@@ -1,23 +1,29 @@
 """Applies files: lines of JSON, one change each, as Maxwell writes them.
 
-A file stands for a topic of one partition, `file:` and its absolute path; a line's number, from 0,
-is its offset. A run on a file that has grown, or after a kill, resumes from the target's offset.
+A file stands for a topic of one partition: `file:`, its absolute path, `#` and a hash of its first
+line; a line's number, from 0, is its offset. A run on a file that has grown, or after a kill,
+resumes from the target's offset. Another file of the same name has another first line.
 """
 
 from __future__ import annotations
 
+import codecs
 import gzip
+import hashlib
 import json
 import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from purgatory.cdc.apply.applier import Applier
 from purgatory.cdc.apply.exactly_once import Applied
 from purgatory.cdc.change import Record, parse_change
 from purgatory.cdc.errors import ChangesError, InvalidChangeError
+
+_DIGEST_DIGITS = 12
 
 BATCH_RECORDS = 5_000
 """Lines per transaction, at most."""
@@ -30,7 +36,7 @@ def file_topic(path: Path) -> str:
     """The name of the topic that a file stands for.
 
     Raises:
-        ChangesError: no database stores that name.
+        ChangesError: it can't be read, or no database stores that name.
     """
     topic = f"file:{path.resolve()}"
     try:
@@ -39,7 +45,17 @@ def file_topic(path: Path) -> str:
         raise ChangesError(
             f"{os.fsencode(path)!r}: the path of a file must be UTF-8; rename it"
         ) from None
-    return topic
+    try:
+        with _open(path) as lines:
+            first = next((line for line in lines if line.strip()), b"")
+    except (OSError, EOFError, zlib.error) as error:
+        raise ChangesError(f"{path}: can't be read: {error}") from error
+    digest = hashlib.sha256(first.removeprefix(codecs.BOM_UTF8).strip()).hexdigest()
+    return f"{topic}#{digest[:_DIGEST_DIGITS]}"
+
+
+def _open(path: Path) -> gzip.GzipFile | IO[bytes]:
+    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
 
 
 def apply_file(
@@ -83,8 +99,9 @@ def apply_file(
 def _records(
     path: Path, topic: str, start: int, on_truncated: Callable[[str], object]
 ) -> Iterator[Record]:
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
-        for number, line in enumerate(lines):
+    with _open(path) as lines:
+        for number, read_line in enumerate(lines):
+            line = read_line if number else read_line.removeprefix(codecs.BOM_UTF8)
             if number < start or not line.strip():
                 continue
             if not line.endswith(b"\n"):

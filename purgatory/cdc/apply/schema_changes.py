@@ -39,7 +39,7 @@ class SchemaChanges:
                 # MySQL's binlog has the statement though the table existed.
                 pass
             case "table-truncate":
-                table = self._mapping.find(change.source)
+                table = self._mapping.owned(change.source)
                 if table is not None:
                     self._target.clear_table(table.name)
             case "table-drop":
@@ -83,7 +83,7 @@ class SchemaChanges:
             )
 
     def _apply_steps(self, change: Change) -> None:
-        table = self._mapping.find(change.source)
+        table = self._mapping.owned(change.source)
         alteration = Alteration(change.steps or (), list(table.columns) if table else ())
         if alteration.error is not None:
             location = f"{change.source}: " if change.table else ""
@@ -178,7 +178,7 @@ class SchemaChanges:
         return specified or column_type_by_name(new.type_name) or ColumnType.TEXT
 
     def _create_like(self, change: Change, template: str) -> None:
-        model = self._mapping.find(template)
+        model = self._mapping.owned(template)
         if model is None:
             raise InvalidChangeError(
                 NOT_APPLIED, f"{change.source} is like {template}, which the target does not have"
@@ -200,7 +200,7 @@ class SchemaChanges:
             self._mapping.claim(name, new)
 
     def _drop(self, source: str) -> None:
-        table = self._mapping.find(source)
+        table = self._mapping.owned(source)
         if table is not None:
             if not self._options.create:
                 raise InvalidChangeError(NOT_APPLIED, f"{source} was dropped: --no-create is set")

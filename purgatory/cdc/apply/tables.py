@@ -40,12 +40,14 @@ class TableMapping:
         """The name of the target's table, whether or not it exists."""
         return self.spec(source).name or source_table(source)
 
-    def find(self, source: str) -> Table | None:
-        """The target's table; None if there is none yet."""
+    def owned(self, source: str) -> Table | None:
+        """The target's table, if it was made or written to for this source, or is in `--tables`.
+
+        Changes of schemas concern no other table, even of the same name.
+        """
         name = self.target_name(source)
-        if self.owner(name) not in (None, source):
-            return None
-        return self.target.table(name)
+        is_given = source in self.options.tables and self.owner(name) is None
+        return self.target.table(name) if is_given or self.owner(name) == source else None
 
     def sources(self) -> list[str]:
         """All tables of the source that the target has."""
@@ -244,8 +246,11 @@ class TargetTables:
     def check_names(self, columns: Iterable[str], existing: Iterable[str] = ()) -> None:
         """Raise InvalidChangeError if new columns can't have these names."""
         for column in columns:
-            if not self._target.name_fits(column):
-                raise InvalidChangeError(UNKNOWN_COLUMN, f"no column can be named {column[:80]!r}")
+            if not self._target.column_fits(column):
+                raise InvalidChangeError(
+                    UNKNOWN_COLUMN,
+                    f"no column can be named {column[:80]!r}: rename it in the source",
+                )
         folded_names: dict[str, str] = {}
         for column in (*existing, *columns):
             other = folded_names.setdefault(self._target.fold_name(column), column)

@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from purgatory.cdc.capture.binlog import BinlogReader, SchemaStatement, Transaction
 from purgatory.cdc.capture.errors import CaptureError, cluster_error, source_error
 from purgatory.cdc.capture.kafka import (
+    Checkpoint,
     ClientErrors,
     KafkaSettings,
     RecoveredPosition,
@@ -30,11 +31,12 @@ from purgatory.cdc.capture.snapshot import Resnapshots, Snapshot, table_records
 from purgatory.cdc.capture.source import (
     SourceAddress,
     TableFilter,
+    captured_tables,
+    check_no_prepared,
     check_settings,
     connect,
     current_position,
     describe_table,
-    describe_tables,
     error_text,
     is_mariadb,
 )
@@ -92,8 +94,7 @@ def _capture(config: CaptureConfig) -> int:
         lower_case = check_settings(connection)
         if lower_case:
             config = replace(config, tables=config.tables.in_lower_case())
-        if config.tables.tables:
-            describe_tables(connection, config.tables)
+        captured_tables(connection, config.tables)
         current = current_position(connection)
     partitions = ensure_topics(
         config.kafka, config.topic, config.partitions, config.max_record_bytes
@@ -107,9 +108,9 @@ def _capture(config: CaptureConfig) -> int:
         recovered = recover_position(config.kafka, producer, config.topic, partitions)
         with Sender(producer, client_errors, config.topic, limits) as sender:
             publisher = Publisher(producer, sender, config.topic, recovered)
-            _stream_changes(
-                config, publisher, _start(config, publisher, recovered, current), lower_case
-            )
+            reader = BinlogReader(config.source, current, config.tables, config.once, lower_case)
+            reader.begin_at(_start(config, publisher, recovered, reader))
+            _stream_changes(config, publisher, reader)
     except BaseException:
         # Queued records must not be appended while the next capture already runs.
         producer.purge()
@@ -117,15 +118,11 @@ def _capture(config: CaptureConfig) -> int:
     return publisher.sent
 
 
-def _stream_changes(
-    config: CaptureConfig, publisher: Publisher, start: Position, lower_case: bool
-) -> None:
-    last = start
+def _stream_changes(config: CaptureConfig, publisher: Publisher, reader: BinlogReader) -> None:
     # The position that was sent last, and the number of its records.
-    sent = RecordPosition(start.number, 0)
+    sent = RecordPosition(reader.start.number, 0)
     resnapshots = Resnapshots(config.source)
     while True:
-        reader = BinlogReader(config.source, last, config.tables, config.once, lower_case)
         for item in reader.items():
             due = resnapshots.position
             if due is not None and item.position.number > due.number:
@@ -140,15 +137,19 @@ def _stream_changes(
                     ]
                     sent = RecordPosition(item.position.number, len(changes))
                     _send_schema(config.source, publisher, replace(item, changes=changes))
-            last = item.position
             _resend_due(publisher, resnapshots, sent, reader.read_position)
             publisher.poll()
-            if not resnapshots.is_pending and publisher.checkpoint_is_due(last):
-                publisher.store(last)
+            if not resnapshots.is_pending and publisher.checkpoint_is_due(reader.resume_position):
+                _store(publisher, reader)
         _resend_due(publisher, resnapshots, sent, reader.read_position)
         if not resnapshots.is_pending:
             break
-    publisher.store(last)
+    _store(publisher, reader)
+
+
+def _store(publisher: Publisher, reader: BinlogReader) -> None:
+    position = reader.resume_position
+    publisher.store(position, reader.origin(position))
 
 
 def _resend_due(
@@ -169,11 +170,13 @@ def _send_resnapshots(publisher: Publisher, resnapshots: Resnapshots, sent: Reco
 
 
 def _start(
-    config: CaptureConfig, publisher: Publisher, recovered: RecoveredPosition, current: Position
+    config: CaptureConfig, publisher: Publisher, recovered: RecoveredPosition, reader: BinlogReader
 ) -> Position:
     checkpoint = recovered.checkpoint
-    if checkpoint is not None and not checkpoint.snapshot_open:
-        return checkpoint.position
+    if checkpoint is not None:
+        _check_origin(config, checkpoint, reader)
+        if not checkpoint.snapshot_open:
+            return checkpoint.position
     if checkpoint is None:
         if any(position is not None for position in recovered.last_positions):
             raise CaptureError(
@@ -181,13 +184,30 @@ def _start(
                 "capture into a new topic"
             )
         if not config.snapshot:
+            with connect(config.source) as connection:
+                check_no_prepared(connection)
             # Stored before the first change, so that none is lost if this process ends now.
-            publisher.store(current)
-            return current
-    return _snapshot(config, publisher, None if checkpoint is None else checkpoint.position)
+            _store(publisher, reader)
+            return reader.start
+    earlier = None if checkpoint is None else checkpoint.position
+    return _snapshot(config, publisher, earlier, reader)
 
 
-def _snapshot(config: CaptureConfig, publisher: Publisher, earlier: Position | None) -> Position:
+def _check_origin(config: CaptureConfig, checkpoint: Checkpoint, reader: BinlogReader) -> None:
+    """Check that the binlog is the one of the last capture, and not of a server made anew."""
+    position, known = checkpoint.position, checkpoint.origin
+    found = reader.origin(position)
+    if known not in (None, found):
+        raise CaptureError(
+            f"{position.file} of {config.source} is another file than the one that was captured "
+            f"into {config.topic} up to {position} (by server@time made: {found}, not {known}): "
+            "the source was made anew, or is another server; begin a new topic with --snapshot"
+        )
+
+
+def _snapshot(
+    config: CaptureConfig, publisher: Publisher, earlier: Position | None, reader: BinlogReader
+) -> Position:
     """Send all rows, at the position of the first attempt, from which the binlog is then read.
 
     A later attempt reads later rows: the changes in between come again from the binlog, which ends
@@ -195,7 +215,8 @@ def _snapshot(config: CaptureConfig, publisher: Publisher, earlier: Position | N
     """
     with Snapshot(config.source, config.tables) as snapshot:
         position = earlier or snapshot.position
-        publisher.store(position, snapshot_open=True)
+        origin = reader.origin(position)
+        publisher.store(position, origin, snapshot_open=True)
         xoffset = _next_xoffset(publisher, position)
         for table in snapshot.tables:
             names = {"database": table.database, "table": table.table}
@@ -210,7 +231,7 @@ def _snapshot(config: CaptureConfig, publisher: Publisher, earlier: Position | N
             for record in table_records(table.database, table.table, rows, position, xoffset + 1):
                 publisher.send(record)
                 xoffset = record.position.xoffset + 1
-        publisher.store(position)
+        publisher.store(position, origin)
     return position
 
 

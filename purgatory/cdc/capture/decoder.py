@@ -13,87 +13,61 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pymysql
+from pymysqlreplication import row_event
 from pymysqlreplication.column import Column
-from pymysqlreplication.constants import FIELD_TYPE
-from pymysqlreplication.event import QueryEvent
+from pymysqlreplication.constants import FIELD_TYPE, NONE_SOURCE
 from pymysqlreplication.row_event import DeleteRowsEvent, RowsEvent, TableMapEvent, UpdateRowsEvent
 
+from purgatory.cdc.capture.charsets import charset_name
 from purgatory.cdc.capture.errors import CaptureError
 from purgatory.cdc.capture.records import Row, RowChange
 from purgatory.cdc.capture.values import BinlogColumn, binlog_column
 
 _ZERO = 0x800000
+_EPOCH = datetime.datetime(1970, 1, 1)
 _COMPRESSED = {140: FIELD_TYPE.BLOB, 141: FIELD_TYPE.VARCHAR}
 """MariaDB's types of COMPRESSED columns, and their uncompressed types."""
-
-
-class ConnectionLostError(Exception):
-    """The connection to the source was lost."""
-
-
-class Connection(pymysql.connections.Connection):  # type: ignore[misc]
-    """A connection that raises `ConnectionLostError`.
-
-    The library would reconnect by itself, within a transaction, with descriptions of tables that a
-    restarted server may have renumbered.
-    """
-
-    def __init__(self, *, db: str | None = None, **settings: Any) -> None:
-        # The library passes ``db``, of which PyMySQL warns.
-        super().__init__(**settings, **({} if db is None else {"database": db}))
-
-    def _read_packet(self, *arguments: Any) -> Any:
-        try:
-            return super()._read_packet(*arguments)
-        except pymysql.OperationalError as error:
-            if error.args and error.args[0] in (2006, 2013):
-                raise ConnectionLostError(str(error.args[-1])) from None
-            raise
 
 
 def repair_decoder() -> None:
     """Patch the library. Idempotent."""
     RowsEvent._RowsEvent__read_time2 = _read_time
     TableMapEvent._read_type_values = _read_labels
-    if QueryEvent.__init__ is not _read_query:
-        QueryEvent.__init__ = _read_query
-        Column._Column__parse_column_definition = _read_column
+    row_event.find_charset = _find_charset
+    Column._Column__parse_column_definition = _read_column
 
 
-_decoded_query = QueryEvent.__init__
 _decoded_column = Column._Column__parse_column_definition
 
 
-def _read_query(event: Any, packet: Any, *arguments: Any, **more: Any) -> None:
-    """Read a statement, and keep its bytes as ``raw_query``: the library decodes them as UTF-8."""
-    pieces: list[bytes] = []
-
-    def read(size: int) -> bytes:
-        pieces[:] = [type(packet).read(packet, size)]
-        return pieces[0]
-
-    # The statement is read last.
-    packet.read = read
-    try:
-        _decoded_query(event, packet, *arguments, **more)
-    finally:
-        del packet.read
-    event.raw_query = pieces[0]
-
-
 def _read_column(column: Any, column_type: int, packet: Any) -> None:
-    """Read a column's type: the library does not know MariaDB's compressed ones."""
+    """Read a column's type: the library does not know MariaDB's compressed ones.
+
+    It reads a TIMESTAMP as signed, while MariaDB's go beyond 2038 from 11.5 on. So timestamps are
+    read by `_read_time`, too.
+    """
     column.is_compressed = column_type in _COMPRESSED
-    _decoded_column(column, _COMPRESSED.get(column_type, column_type), packet)
+    column.is_timestamp = column_type == FIELD_TYPE.TIMESTAMP2
+    known_type = _COMPRESSED.get(column_type, column_type)
+    _decoded_column(column, FIELD_TYPE.TIME2 if column.is_timestamp else known_type, packet)
 
 
-def _read_time(event: Any, column: Any) -> datetime.timedelta:
-    """Read a TIME: a single signed number of the fields and the fraction.
+def _find_charset(number: str, dbms: str = "") -> tuple[str, str, str]:
+    """The library takes collations that it doesn't know for some of utf8mb4."""
+    name = charset_name(int(number))
+    return name, name, name
+
+
+def _read_time(event: Any, column: Any) -> datetime.timedelta | datetime.datetime:
+    """Read a TIME: a single signed number of the fields and the fraction; or a TIMESTAMP.
 
     The library uses the sign of the integral part only, which is wrong for negative fractions.
     """
     size = (column.fsp + 1) // 2
+    if column.is_timestamp:
+        seconds = int.from_bytes(event.packet.read(4), "big")
+        microseconds = int.from_bytes(event.packet.read(size), "big") * 10 ** (6 - 2 * size)
+        return _EPOCH + datetime.timedelta(seconds=seconds, microseconds=microseconds)
     raw = int.from_bytes(event.packet.read(3 + size), "big")
     integer = raw - (_ZERO << 8 * size)
     sign = -1 if integer < 0 else 1
@@ -182,7 +156,7 @@ class RowDecoder:
         table = self._tables[event.table_id]
         if table is None:
             return
-        _check_complete(event)
+        _check_complete(event, table)
         is_update = isinstance(event, UpdateRowsEvent)
         kind = "delete" if isinstance(event, DeleteRowsEvent) else "insert"
         for row in event.rows:
@@ -213,20 +187,42 @@ def _drop_hidden(
     return columns[:count], names[:count]
 
 
-def _check_complete(event: Any) -> None:
-    for name in ("columns_present_bitmap", "columns_present_bitmap2"):
-        bitmap = getattr(event, name, None)
-        if bitmap is None:
-            continue
-        present = sum(byte.bit_count() for byte in bytes(bitmap))
-        if present < event.number_of_columns:
-            raise CaptureError("a row without all its columns: binlog_row_image was not FULL")
+def _check_complete(event: Any, table: _Table) -> None:
+    """Check that a row has all columns after its change, and those of the key before.
+
+    MariaDB 11.8 leaves generated columns out of both, for UPDATE and DELETE.
+    """
+    names = [column.name for column in table.columns]
+    before = after = _absent(event.columns_present_bitmap, names)
+    if isinstance(event, UpdateRowsEvent):
+        after = _absent(event.columns_present_bitmap2, names)
+        if after and after == before and after.isdisjoint(table.primary_key):
+            raise CaptureError(
+                f"an UPDATE without the values of {', '.join(sorted(after))}: the source's version "
+                "doesn't log generated columns there (or binlog_row_image was NOBLOB); DROP them, "
+                "or leave the table out with --only"
+            )
+    if not isinstance(event, DeleteRowsEvent):
+        incomplete = bool(after) or not before.isdisjoint(table.primary_key)
+    else:
+        incomplete = not before.isdisjoint(table.primary_key or names)
+    if incomplete:
+        raise CaptureError(
+            "a row without all its columns: binlog_row_image was not FULL; begin a new topic with "
+            "--snapshot"
+        )
+
+
+def _absent(bitmap: bytes, names: Sequence[str]) -> set[str]:
+    return {name for index, name in enumerate(names) if not bitmap[index >> 3] >> (index & 7) & 1}
 
 
 def _convert_row(table: _Table, values: Mapping[str, Any], none_sources: Mapping[str, str]) -> Row:
     row: dict[str, Any] = {}
     for column in table.columns:
         value = values[column.name]
+        if value is None and none_sources.get(column.name) == NONE_SOURCE.COLS_BITMAP:
+            continue
         if value is not None:
             try:
                 value = column.convert(value)

@@ -253,11 +253,13 @@ class Checkpoint:
     Args:
         partitions: of the topic; with another number, keys would change theirs.
         snapshot_open: a snapshot was started at ``position``, and may be incomplete.
+        origin: of the position's file; None in a checkpoint of an earlier version.
     """
 
     position: Position
     partitions: int
     snapshot_open: bool = False
+    origin: str | None = None
 
     def to_json(self) -> bytes:
         return json_text(
@@ -265,6 +267,7 @@ class Checkpoint:
                 "position": str(self.position),
                 "partitions": self.partitions,
                 "snapshot_open": self.snapshot_open,
+                "origin": self.origin,
             }
         ).encode()
 
@@ -378,6 +381,7 @@ def _checkpoint(consumer: Consumer, topic: str, end: int) -> Checkpoint | None:
                 parse_position(document["position"]),
                 int(document["partitions"]),
                 bool(document["snapshot_open"]),
+                document.get("origin"),
             )
         except (ValueError, KeyError, TypeError, CaptureError):
             raise CaptureError(

@@ -347,7 +347,7 @@ class Publisher:
         is_due = time.monotonic() - self._stored_at_s >= _CHECKPOINT_EVERY_S
         return is_due and (position, False) != self._stored
 
-    def store(self, position: Position, *, snapshot_open: bool = False) -> None:
+    def store(self, position: Position, origin: str, *, snapshot_open: bool = False) -> None:
         """Wait until all records are acknowledged, then store a checkpoint.
 
         Raises:
@@ -356,7 +356,7 @@ class Publisher:
         self._sender.flush()
         if (position, snapshot_open) == self._stored:
             return
-        checkpoint = Checkpoint(position, len(self.last_positions), snapshot_open)
+        checkpoint = Checkpoint(position, len(self.last_positions), snapshot_open, origin)
         self._producer.produce(
             self._positions,
             checkpoint.to_json(),

@@ -27,7 +27,6 @@ from typing import Any
 import pymysql
 from pymysql.cursors import SSCursor
 
-from purgatory.cdc.capture.binlog import TransactionRows
 from purgatory.cdc.capture.errors import CaptureError, TransientCaptureError, source_error
 from purgatory.cdc.capture.records import (
     CapturedRecord,
@@ -41,6 +40,7 @@ from purgatory.cdc.capture.source import (
     SourceAddress,
     TableDescription,
     TableFilter,
+    check_no_prepared,
     connect,
     current_position,
     describe_table,
@@ -48,6 +48,7 @@ from purgatory.cdc.capture.source import (
     error_text,
     is_mariadb,
 )
+from purgatory.cdc.capture.transaction_rows import TransactionRows
 from purgatory.cdc.capture.values import query_converter
 from purgatory.cdc.ddl.statements import SchemaChange, stop_step
 
@@ -94,6 +95,8 @@ class Snapshot:
                 descriptions = [self.describe(*name) for name in chosen]
                 self.tables = [table for table in descriptions if table and has_snapshots(table)]
             self.position = self._begin()
+            if isinstance(chosen, TableFilter):
+                check_no_prepared(self._connection)
         except pymysql.Error as error:
             self._connection.close()
             message = f"no snapshot can be taken: {error_text(error)}"
@@ -142,6 +145,11 @@ class Snapshot:
                 raise TableChangedError(f"table {name} changed while it was read") from None
             message = f"table {table.database}.{table.table} can't be read: {error_text(error)}"
             raise source_error(message, error) from None
+        except UnicodeDecodeError as error:
+            raise CaptureError(
+                f"table {table.database}.{table.table} has a text that is none in its character "
+                f"set: {error.object[:60]!r}"
+            ) from None
 
     def _begin(self) -> Position:
         with self._connection.cursor() as cursor:

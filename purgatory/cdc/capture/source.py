@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,13 +10,25 @@ from urllib.parse import unquote, urlsplit
 
 import pymysql
 
+from purgatory.cdc.capture.charsets import collation_charset
 from purgatory.cdc.capture.errors import CaptureError, source_error
 from purgatory.cdc.capture.records import Position
-from purgatory.cdc.capture.values import collation_charset
 from purgatory.settings.addresses import host_and_port
+
+Name = tuple[str, str]
 
 DEFAULT_PORT = 3306
 _TIMEOUT_S = 10
+_SESSION = (
+    "SET time_zone = '+00:00', sql_mode = '', sql_select_limit = 18446744073709551615, "
+    "sql_big_selects = 1, net_write_timeout = 3600, wait_timeout = 86400"
+)
+"""What a session must not take from the source's global settings: these change or cut results."""
+_MARIADB_SESSION = (
+    "SET max_statement_time = 0, idle_transaction_timeout = 0, "
+    "idle_readonly_transaction_timeout = 0"
+)
+_MYSQL_SESSION = "SET max_execution_time = 0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +54,7 @@ class SourceAddress:
             "password": self.password,
             "charset": "utf8mb4",
             "connect_timeout": _TIMEOUT_S,
+            "init_command": _SESSION,
         }
 
     def __str__(self) -> str:
@@ -87,15 +101,16 @@ _OPTIONAL_VARIABLES = {
 
 
 def connect(address: SourceAddress) -> pymysql.connections.Connection:
-    """Connect, with times in UTC.
+    """Connect, with times in UTC, and without the limits and modes of the source's settings.
 
     Raises:
         CaptureError: the server is unreachable, or refuses the user.
     """
     try:
-        return pymysql.connect(
-            **address.connection_settings(), init_command="SET time_zone = '+00:00'"
-        )
+        connection = pymysql.connect(**address.connection_settings())
+        with connection.cursor() as cursor:
+            cursor.execute(_MARIADB_SESSION if is_mariadb(connection) else _MYSQL_SESSION)
+        return connection
     except (pymysql.Error, OSError) as error:
         message = f"the source {address} can't be reached: {error_text(error)}"
         raise source_error(message, error) from None
@@ -112,7 +127,7 @@ def is_mariadb(connection: pymysql.connections.Connection) -> bool:
 
 
 def check_settings(connection: pymysql.connections.Connection) -> bool:
-    """Check that the binlog has all columns of all rows, with their names.
+    """Check that the binlog has all changes, and all columns of all rows, with their names.
 
     Returns:
         Whether the source compares the names of tables and databases in lower case.
@@ -132,7 +147,76 @@ def check_settings(connection: pymysql.connections.Connection) -> bool:
                 "missing (MariaDB has it from 10.5, MySQL from 8.0.1)" if value is None else value
             )
             raise CaptureError(f"the source's setting {name} is {shown}, not {required}: {advice}")
+    _check_filters(connection)
+    _check_replica(connection, settings)
     return settings.get("lower_case_table_names", "0") != "0"
+
+
+_FILTERS = ("binlog_do_db", "binlog_ignore_db")
+
+
+def _check_filters(connection: pymysql.connections.Connection) -> None:
+    for name, value in zip(_FILTERS, _status(connection)[2:4], strict=True):
+        if value:
+            raise CaptureError(
+                f"the source's setting {name} is {_text(value)}: its binlog lacks changes; start "
+                f"the server without --{name.replace('_', '-')}"
+            )
+
+
+def _check_replica(connection: pymysql.connections.Connection, settings: dict[str, str]) -> None:
+    """Check that the changes of a replica are in its own binlog."""
+    name = next((n for n in ("log_replica_updates", "log_slave_updates") if n in settings), None)
+    if name is None or settings[name] == "ON":
+        return
+    replicates = bool(settings.get("gtid_slave_pos"))
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW GLOBAL STATUS LIKE 'Slaves_running'")
+        row = cursor.fetchone()
+        replicates = replicates or (row is not None and str(row[1]) != "0")
+        try:
+            try:
+                cursor.execute("SHOW SLAVE STATUS")
+            except pymysql.err.ProgrammingError:
+                # MySQL from 8.4.
+                cursor.execute("SHOW REPLICA STATUS")
+            replicates = replicates or cursor.fetchone() is not None
+        except pymysql.OperationalError as error:
+            # Without the privilege, the other signs must do.
+            if error.args[0] != _ACCESS_DENIED:
+                raise
+    if replicates:
+        raise CaptureError(
+            f"the source is a replica, and its setting {name} is OFF: its binlog lacks what it "
+            f"replicates; start the server with --{name.replace('_', '-')}, or capture its primary"
+        )
+
+
+_ACCESS_DENIED = 1227
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def check_no_prepared(connection: pymysql.connections.Connection) -> None:
+    """Check that no prepared (XA) transaction waits for its end: the binlog has its rows before.
+
+    Raises:
+        CaptureError: there is one.
+    """
+    with connection.cursor() as cursor:
+        try:
+            cursor.execute("XA RECOVER")
+        except pymysql.OperationalError:
+            # MySQL wants a privilege for it.
+            return
+        row = cursor.fetchone()
+    if row is not None:
+        raise CaptureError(
+            f"a prepared transaction waits for its end: XA COMMIT or XA ROLLBACK {_text(row[3])!r}"
+            " (XA RECOVER lists them), and start again"
+        )
 
 
 def current_position(connection: pymysql.connections.Connection) -> Position:
@@ -141,6 +225,11 @@ def current_position(connection: pymysql.connections.Connection) -> Position:
     Raises:
         CaptureError: there is no binlog, or the user lacks the privilege.
     """
+    file, offset, *_ = _status(connection)
+    return Position(str(file), int(offset))
+
+
+def _status(connection: pymysql.connections.Connection) -> Sequence[Any]:
     with connection.cursor() as cursor:
         try:
             try:
@@ -154,7 +243,7 @@ def current_position(connection: pymysql.connections.Connection) -> Position:
             raise source_error(message, error) from None
     if row is None:
         raise CaptureError("the source writes no binlog: start the server with --log-bin")
-    return Position(str(row[0]), int(row[1]))
+    return tuple(row)
 
 
 SYSTEM_DATABASES = frozenset({"mysql", "information_schema", "performance_schema", "sys"})
@@ -236,8 +325,8 @@ FROM information_schema.COLUMNS
 WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION"""
 _KEYS = """SELECT INDEX_NAME, COLUMN_NAME FROM information_schema.STATISTICS
 WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0 ORDER BY INDEX_NAME, SEQ_IN_INDEX"""
-_TABLES = """SELECT TABLE_SCHEMA, TABLE_NAME, ENGINE FROM information_schema.TABLES
-WHERE TABLE_TYPE = 'BASE TABLE' ORDER BY TABLE_SCHEMA, TABLE_NAME"""
+_TABLES = """SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE FROM information_schema.TABLES
+WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED') ORDER BY TABLE_SCHEMA, TABLE_NAME"""
 _TABLE = """SELECT ENGINE, TABLE_COLLATION FROM information_schema.TABLES
 WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND TABLE_TYPE = 'BASE TABLE'"""
 
@@ -272,21 +361,94 @@ def describe_table(
     return TableDescription(database, table, columns, key, str(row[0]))
 
 
+_GRANT = re.compile(
+    r"GRANT (?P<what>.+?) ON (?P<database>\*|`(?:[^`]|``)*`)\.(?P<table>\*|`[^`]*`)"
+)
+_WILDCARD = re.compile(r"\\(.)|([%_])|(.)", re.DOTALL)
+
+
+def _check_grants(
+    connection: pymysql.connections.Connection, chosen: TableFilter, captured: Sequence[Name]
+) -> None:
+    """Check that the user may read all captured tables and columns: the catalog hides the others.
+
+    Raises:
+        CaptureError: SELECT is missing; the message has the statement that grants it.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW GRANTS")
+        matches = [_GRANT.match(str(text)) for (text,) in cursor.fetchall()]
+    grants = [match for match in matches if match and _SELECTS.search(match["what"])]
+    patterns = [match["database"] for match in grants if match["table"] == "*"]
+    if "*" in patterns:
+        return
+    if chosen.tables:
+        readable = {(_unquoted(m["database"]), _unquoted(m["table"])) for m in grants}
+        for database, table in captured:
+            if (database, table) not in readable and not _any_matches(patterns, database):
+                where = f"`{database}`.`{table}`"
+                raise CaptureError(f"the user may not read all of {where}: GRANT SELECT ON {where}")
+    elif chosen.database is None or not _any_matches(patterns, chosen.database):
+        where = "*" if chosen.database is None else f"`{chosen.database}`"
+        raise CaptureError(
+            f"the user may not see all tables: GRANT SELECT ON {where}.* to it, or name the tables "
+            "with --only"
+        )
+
+
+_SELECTS = re.compile(r"\bSELECT\b(?! ?\()|\bALL PRIVILEGES\b")
+
+
+def _unquoted(name: str) -> str:
+    return name[1:-1].replace("``", "`")
+
+
+def _any_matches(patterns: Sequence[str], database: str) -> bool:
+    """Whether a database's name fits a pattern of GRANT."""
+    return any(_matches(_unquoted(pattern), database) for pattern in patterns)
+
+
+def _matches(pattern: str, database: str) -> bool:
+    parts = [
+        re.escape(escaped or letter) if escaped or letter else ".*" if sign == "%" else "."
+        for escaped, sign, letter in _WILDCARD.findall(pattern)
+    ]
+    return re.fullmatch("".join(parts), database, re.DOTALL | re.IGNORECASE) is not None
+
+
+def captured_tables(connection: pymysql.connections.Connection, chosen: TableFilter) -> list[Name]:
+    """The names of the captured tables that exist, with their databases.
+
+    Raises:
+        CaptureError: a table that was named does not exist; one has system versioning; or the user
+            may not see all.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(_TABLES)
+        types = {(str(row[0]), str(row[1])): str(row[2]) for row in cursor.fetchall()}
+    captured = [name for name in types if chosen.includes(*name)]
+    existing = {table for _, table in captured} | {".".join(name) for name in captured}
+    missing_tables = sorted(chosen.tables - existing)
+    if missing_tables:
+        raise CaptureError(f"--only: the source has no table {', '.join(missing_tables)}")
+    for name in captured:
+        if types[name] == "SYSTEM VERSIONED":
+            raise CaptureError(
+                f"table {'.'.join(name)} has system versioning: its history can't be told from "
+                "its rows; ALTER TABLE ... DROP SYSTEM VERSIONING, or leave it out with --only"
+            )
+    _check_grants(connection, chosen, captured)
+    return captured
+
+
 def describe_tables(
     connection: pymysql.connections.Connection, chosen: TableFilter
 ) -> list[TableDescription]:
     """The captured tables, by name.
 
     Raises:
-        CaptureError: a table that was named, or the database, does not exist.
+        CaptureError: as `captured_tables`.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(_TABLES)
-        names = [(str(row[0]), str(row[1])) for row in cursor.fetchall()]
-    captured = [name for name in names if chosen.includes(*name)]
-    existing = {table for _, table in captured} | {".".join(name) for name in captured}
-    missing_tables = sorted(chosen.tables - existing)
-    if missing_tables:
-        raise CaptureError(f"--only: the source has no table {', '.join(missing_tables)}")
+    captured = captured_tables(connection, chosen)
     descriptions = [describe_table(connection, *name) for name in captured]
     return [description for description in descriptions if description is not None]

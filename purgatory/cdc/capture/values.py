@@ -9,7 +9,6 @@ incomplete date is null, because no other database has it.
 from __future__ import annotations
 
 import base64
-import codecs
 import datetime
 import json
 import re
@@ -21,73 +20,18 @@ from decimal import Decimal
 from typing import Any
 
 from pymysqlreplication.constants import FIELD_TYPE
-from pymysqlreplication.constants.CHARSET import charset_by_id
 
+from purgatory.cdc.capture.charsets import (
+    BINARY,
+    charset_name,
+    collation_charset,
+    decode_text,
+    letters,
+)
 from purgatory.cdc.capture.errors import CaptureError
 
-_CODECS = {
-    "ascii": "ascii",
-    "big5": "big5hkscs",
-    "cp850": "cp850",
-    "cp852": "cp852",
-    "cp866": "cp866",
-    "cp932": "cp932",
-    "cp1250": "cp1250",
-    "cp1251": "cp1251",
-    "cp1256": "cp1256",
-    "cp1257": "cp1257",
-    "euckr": "cp949",
-    "gb18030": "gb18030",
-    "gb2312": "gb2312",
-    "gbk": "gbk",
-    "greek": "iso8859-7",
-    "hebrew": "iso8859-8",
-    "koi8r": "koi8-r",
-    "koi8u": "koi8-u",
-    # MySQL's latin1 is cp1252, with control characters for the five bytes undefined there.
-    "latin1": "cp1252",
-    "latin2": "iso8859-2",
-    "latin5": "iso8859-9",
-    "latin7": "iso8859-13",
-    "macce": "mac_latin2",
-    "macroman": "mac_roman",
-    "sjis": "shift_jis",
-    "tis620": "tis-620",
-    "ucs2": "utf-16-be",
-    "ujis": "euc_jp",
-    "utf16": "utf-16-be",
-    "utf16le": "utf-16-le",
-    "utf32": "utf-32-be",
-    "utf8": "utf-8",
-    "utf8mb3": "utf-8",
-    "utf8mb4": "utf-8",
-}
-BINARY = "binary"
-_CHARSETS_WITH_QUOTE_BYTES = {"big5", "cp932", "gb18030", "gbk", "sjis"}
+_CHARSETS_WITH_QUOTE_BYTES = {"big5", "cp932", "gbk", "sjis"}
 _SERVER_STATEMENT = re.compile(r"CREATE (OR REPLACE )?TABLE (IF NOT EXISTS )?`.*` \(\n  `")
-
-
-def collation_charset(collation: str | None) -> str:
-    """The character set of a collation such as ``latin1_swedish_ci``.
-
-    Collations that the library does not know are the newest ones, all of Unicode.
-    """
-    return collation.partition("_")[0] if collation else "utf8mb4"
-
-
-def decode_text(raw: bytes, charset: str) -> str:
-    """Decode a column's value.
-
-    Raises:
-        CaptureError: the character set is unknown, or the bytes are invalid in it.
-    """
-    codec = _CODECS.get(charset)
-    if codec is None:
-        raise CaptureError(f"the character set {charset} is unknown: convert to utf8mb4")
-    try:
-        return raw.decode(codec, "purgatory_control" if charset == "latin1" else "strict")
-    except UnicodeDecodeError as error:
-        raise CaptureError(f"bytes that are no {charset} text: {error.reason}") from None
 
 
 def decode_statement(raw: bytes, collation: int) -> str:
@@ -99,15 +43,20 @@ def decode_statement(raw: bytes, collation: int) -> str:
     Raises:
         CaptureError: the character set is unknown, or the bytes are invalid in it.
     """
-    mysql_charset = charset_by_id(collation, "mysql") or charset_by_id(collation, "mariadb")
-    charset = f"number {collation}" if mysql_charset is None else str(mysql_charset.name)
+    try:
+        charset = charset_name(collation)
+    except CaptureError:
+        if raw.isascii():
+            return raw.decode("ascii")
+        raise
     if raw.isascii() and charset != "swe7":
         return raw.decode("ascii")
     # In a binary session, the server takes names as UTF-8.
     text = decode_text(raw, "utf8mb4" if charset == BINARY else charset)
-    if charset in _CHARSETS_WITH_QUOTE_BYTES and any(
-        letter.encode(_CODECS[charset])[1:] == b"`" for letter in set(text) if letter > "\x7f"
-    ):
+    if (
+        charset in _CHARSETS_WITH_QUOTE_BYTES
+        and any(letter[1:] == b"`" for letter in letters(raw, charset))
+    ) or (charset == "gb18030" and any(c.encode(charset)[1:] == b"`" for c in set(text))):
         # Between backquotes, the server reads such a letter in another way.
         raise CaptureError(f"a {charset} text with letters whose second byte is a backquote")
     if not charset.startswith("utf8") and _SERVER_STATEMENT.match(text) and _is_utf8(raw):
@@ -123,18 +72,8 @@ def _is_utf8(raw: bytes) -> bool:
     return True
 
 
-def _as_control(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeDecodeError):
-        raise error
-    return error.object[error.start : error.end].decode("latin-1"), error.end
-
-
-codecs.register_error("purgatory_control", _as_control)
-
-
 _TEXTS = {FIELD_TYPE.STRING, FIELD_TYPE.VAR_STRING, FIELD_TYPE.VARCHAR, FIELD_TYPE.BLOB}
-_TIMESTAMP_TYPES = {FIELD_TYPE.TIMESTAMP, FIELD_TYPE.TIMESTAMP2}
-_DATETIMES = {FIELD_TYPE.DATETIME, FIELD_TYPE.DATETIME2, *_TIMESTAMP_TYPES}
+_DATETIMES = {FIELD_TYPE.DATETIME, FIELD_TYPE.DATETIME2}
 _TIMES = {FIELD_TYPE.TIME, FIELD_TYPE.TIME2}
 _NO_DATE = re.compile(r"0000-|\d{4}-00-|\d{4}-\d{2}-00")
 _EPOCH = datetime.datetime(1970, 1, 1)
@@ -177,8 +116,9 @@ def binlog_column(column: Any) -> BinlogColumn:
 
 def _passthrough_converter(column: Any) -> Convert:
     fsp = getattr(column, "fsp", 0)
-    if column.type in _DATETIMES:
-        return lambda value: _datetime_text(value, fsp, column.type in _TIMESTAMP_TYPES)
+    is_stamp = column.is_timestamp or column.type == FIELD_TYPE.TIMESTAMP
+    if is_stamp or column.type in _DATETIMES:
+        return lambda value: _datetime_text(value, fsp, is_stamp)
     if column.type in _TIMES:
         return lambda value: _time_text(value, fsp)
     match column.type:

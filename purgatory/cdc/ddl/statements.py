@@ -22,7 +22,11 @@ from purgatory.cdc.ddl.columns import ColumnDefinition, parse_column
 from purgatory.cdc.ddl.steps import find_column
 from purgatory.cdc.ddl.tokens import Kind, SqlError, SqlMode, Token, Tokens, tokenize
 
-_DATA = {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "MERGE"}
+_DATA = {
+    "INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "MERGE",
+    # Of a function or procedure that changes rows: others are not in the binlog.
+    "CALL", "DO", "SELECT", "WITH", "VALUES",
+}  # fmt: skip
 _OTHER_OBJECTS = {
     "ALGORITHM", "AGGREGATE", "DEFINER", "EVENT", "FULLTEXT", "FUNCTION", "INDEX", "INSTANCE",
     "LOGFILE", "OFFLINE", "PACKAGE", "PREPARE", "PROCEDURE", "RESOURCE", "ROLE", "SEQUENCE",
@@ -30,9 +34,9 @@ _OTHER_OBJECTS = {
 }  # fmt: skip
 """CREATE, ALTER and DROP of these change no row."""
 _OTHER = {
-    "ANALYZE", "CACHE", "CALL", "CHANGE", "CHECK", "CHECKSUM", "DEALLOCATE", "DO", "EXECUTE",
+    "ANALYZE", "CACHE", "CHANGE", "CHECK", "CHECKSUM", "DEALLOCATE", "EXECUTE",
     "FLUSH", "GRANT", "INSTALL", "KILL", "LOCK", "OPTIMIZE", "PREPARE", "PURGE", "RELEASE",
-    "REPAIR", "RESET", "REVOKE", "SAVEPOINT", "SELECT", "SET", "SHOW", "SHUTDOWN", "SIGNAL",
+    "REPAIR", "RESET", "REVOKE", "SET", "SHOW", "SHUTDOWN", "SIGNAL",
     "UNINSTALL", "UNLOCK", "USE",
 }  # fmt: skip
 
@@ -46,6 +50,8 @@ class Role(enum.Enum):
     BEGIN = "begin"
     COMMIT = "commit"
     ROLLBACK = "rollback"
+    SAVEPOINT = "savepoint"
+    ROLLBACK_TO = "rollback to"
     PREPARED = "xa"
     DATA = "data"
     SCHEMA = "schema"
@@ -141,8 +147,10 @@ def statement_role(sql: str, mode: SqlMode = SqlMode.NONE) -> Role:
             return Role.BEGIN
         case ["COMMIT", *_]:
             return Role.COMMIT
+        case ["SAVEPOINT", *_]:
+            return Role.SAVEPOINT
         case ["ROLLBACK", "TO"]:
-            return Role.OTHER
+            return Role.ROLLBACK_TO
         case ["ROLLBACK", *_]:
             return Role.ROLLBACK
         case ["XA", *_]:
@@ -167,6 +175,35 @@ def schema_changes(sql: str, database: str, mode: SqlMode = SqlMode.NONE) -> lis
         return _changes(_statement_tokens(sql, mode), database, mode)
     except SqlError as error:
         return [unknown_statement(sql, str(error))]
+
+
+@dataclass(frozen=True, slots=True)
+class TemporaryChange:
+    """The temporary tables that a statement creates or drops."""
+
+    creates: bool
+    tables: Sequence[tuple[str, str]]
+
+
+def temporary_change(
+    sql: str, database: str, mode: SqlMode = SqlMode.NONE
+) -> TemporaryChange | None:
+    """The temporary tables that a statement makes or drops; None if it does neither."""
+    try:
+        tokens = _statement_tokens(sql, mode)
+        verb = tokens.next().text.upper() if tokens else ""
+        tokens.accept("OR", "REPLACE")
+        if verb not in ("CREATE", "DROP") or not tokens.accept("TEMPORARY"):
+            return None
+        if not tokens.accept_any("TABLE", "TABLES"):
+            return None
+        tokens.accept("IF", "NOT", "EXISTS") or tokens.accept("IF", "EXISTS")
+        if verb == "CREATE":
+            return TemporaryChange(True, [tokens.full_name(database)])
+        dropped = _drop_table_changes(tokens, database)
+        return TemporaryChange(False, [(one.database, one.table or "") for one in dropped])
+    except SqlError:
+        return None
 
 
 def unknown_statement(sql: str, reason: str) -> SchemaChange:
@@ -349,9 +386,8 @@ def _alter_table_changes(
     if tokens.accept("WAIT"):
         tokens.next()
     tokens.accept("NOWAIT")
-    alteration = parse_alter_table(
-        tokens.list(), database=table_name[0], mode=mode, ignores=ignores
-    )
+    # A new name without a database is one of the session's database.
+    alteration = parse_alter_table(tokens.list(), database=database, mode=mode, ignores=ignores)
     changes = []
     if alteration.truncates:
         changes.append(SchemaChange("table-truncate", *table_name))
@@ -413,7 +449,7 @@ def parse_alter_table(
     """The effects of an ALTER TABLE with these clauses.
 
     Args:
-        database: the table's.
+        database: the session's.
         ignores: whether it is an ALTER IGNORE, which drops rows and changes values that don't fit.
 
     Raises:

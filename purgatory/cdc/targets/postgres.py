@@ -35,6 +35,8 @@ that failed."""
 _SCHEMA_LOCK = 0x70757267
 """The advisory lock that is held while the schema is changed."""
 _MAX_NAME_BYTES = 63
+_SYSTEM_COLUMNS = {"ctid", "cmax", "cmin", "tableoid", "xmax", "xmin"}
+"""Every table has these."""
 
 _TYPES = {
     "int2": ColumnType.BIGINT,
@@ -152,6 +154,9 @@ class PostgresTarget(Target):
 
     def name_fits(self, name: str) -> bool:
         return bool(name) and "\0" not in name and len(name.encode()) <= _MAX_NAME_BYTES
+
+    def column_fits(self, name: str) -> bool:
+        return self.name_fits(name) and name not in _SYSTEM_COLUMNS
 
     def fold_name(self, name: str) -> str:
         return name

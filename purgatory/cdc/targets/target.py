@@ -150,6 +150,10 @@ class Target(ABC):
     def name_fits(self, name: str) -> bool:
         """Whether a name is valid for a table or a column."""
 
+    def column_fits(self, name: str) -> bool:
+        """Whether a name is valid for a column."""
+        return self.name_fits(name)
+
     @abstractmethod
     def fold_name(self, name: str) -> str:
         """The normalized name: equal for all names that the database treats as equal."""

@@ -212,6 +212,21 @@ def test_both_extras_are_named_without_any_engine() -> None:
     assert "[spark]', or, for DuckDB and without Java, 'kafka-purgatory[analysis]'" in ran.stderr
 
 
+def test_changes_are_applied_without_pyspark() -> None:
+    program = (
+        "import sys\n"
+        "sys.modules['pyspark'] = None\n"
+        "import purgatory.cdc.apply.local_engine\n"
+        "from purgatory.cli.apply_command import _available_engine\n"
+        "print(_available_engine('local[2]'))\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert (ran.stdout, ran.returncode) == ("local\n", 0), ran.stderr
+    assert "PySpark is missing" in ran.stderr
+
+
 def test_missing_module_outside_the_extras_is_a_defect() -> None:
     ran = run_without(["timer.system_timer"], "wheel")
     assert ran.returncode == 1

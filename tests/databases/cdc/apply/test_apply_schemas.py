@@ -10,6 +10,7 @@ import pytest
 
 from purgatory.cdc import Applied, ApplyOptions, QuarantineStopError, Record, Target
 from purgatory.cdc.apply.exactly_once import Writer
+from purgatory.cdc.apply.options import TableSpec
 from purgatory.cdc.apply.transactions import apply_rows, apply_transactions, drain_pending
 from tests.databases.cdc.change_log import TOPIC, quarantined, raw, record, rows_of
 
@@ -399,3 +400,22 @@ def test_drop_of_unknown_order_among_partitions_stops(target: Target) -> None:
     ):
         apply_rows(writer, TOPIC, 0, log)
     assert [row["id"] for row in rows_of(target)] == [1, 2]
+
+
+@both_ways
+def test_another_table_of_the_same_name_is_left_alone(target: Target, way: Way) -> None:
+    target._run("CREATE TABLE orders (id INT PRIMARY KEY, mine INT)")
+    target._run("INSERT INTO orders VALUES (1, 7)")
+    log = Log()
+    log.schema("table-truncate")
+    log.schema("table-alter", change(do="drop-column", name="mine"))
+    log.schema("table-alter", change(do="add-column", name="n", type="int", nullable=True))
+    log.schema("table-alter", change(do="rename-table", database="shop", table="gone"))
+    log.schema("table-drop")
+    log.schema("database-drop")
+    way(Writer(target), log.partitions)
+    assert rows_of(target) == [{"id": 1, "mine": 7}]
+    log.schema("table-truncate")
+    given = ApplyOptions(tables={"shop.orders": TableSpec(name="orders")})
+    way(Writer(target, given), log.partitions)
+    assert rows_of(target) == []

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from purgatory.cdc import Applied, ApplyOptions, Target, apply_batch
+from purgatory.cdc.apply.exactly_once import Writer
+from purgatory.cdc.apply.transactions import drain_pending
 from purgatory.cdc.errors import REASONS
 from purgatory.cdc.targets.sqlite import SqliteTarget
 from tests.databases.cdc.change_log import TOPIC, quarantined, raw, record, rows_of
@@ -272,3 +274,23 @@ def test_unstorable_names_and_numbers_do_not_stop_the_run(target: Target) -> Non
     assert [offset for offset, _ in quarantined(target)] == [0, 1, 2, 3, 4, 7, 8]
     assert len(rows_of(target)) == 2
     assert len(target.select_own("purgatory_effects")) == len(log)
+
+
+def test_columns_that_the_target_itself_has_let_the_rest_go_on(target: Target) -> None:
+    columns = [{"name": "id", "type": "bigint"}, {"name": "xmin", "type": "double"}]
+    boxes: Any = {
+        "def": {"database": "shop", "table": "boxes", "primary-key": ["id"], "columns": columns}
+    }
+    log = [
+        record(0, type="table-create", data=None, table="boxes", **boxes),
+        record(1, table="boxes", data={"id": 1, "xmin": 0.5}),
+        record(2, data={"id": 2, "n": 1}),
+        record(3, data={"id": 3, "n": 1, "ctid": "a"}),
+        record(4, data={"id": 4, "n": 1}),
+    ]
+    refused = [] if isinstance(target, SqliteTarget) else [0, 1, 3]
+    apply_batch(target, TOPIC, 0, log[:1])
+    drain_pending(Writer(target, ApplyOptions()), TOPIC, by_transaction=False)
+    apply_batch(target, TOPIC, 0, log)
+    assert quarantined(target) == [(offset, "unknown column") for offset in refused]
+    assert [row["id"] for row in rows_of(target)] == [n for n in (2, 3, 4) if n not in refused]

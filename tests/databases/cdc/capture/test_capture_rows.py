@@ -8,9 +8,9 @@ from functools import partial
 import pytest
 
 from purgatory.cdc.capture import CaptureError, capture_changes
-from purgatory.cdc.capture.binlog import TransactionRows
 from purgatory.cdc.capture.records import json_text, key_partition
 from purgatory.cdc.capture.source import TableFilter
+from purgatory.cdc.capture.transaction_rows import TransactionRows
 from purgatory.cdc.change import parse_change
 from tests.databases.cdc.capture.capturing import Capturing
 from tests.databases.cdc.captured import Captured, in_source_order
@@ -209,15 +209,21 @@ def test_rows_without_all_columns_stop_the_capture(capturing: Capturing) -> None
         capturing.capture()
 
 
-def test_a_prepared_transaction_stops_the_capture(capturing: Capturing) -> None:
+def test_prepared_transaction_is_captured_once_across_restarts(capturing: Capturing) -> None:
     begun(capturing, ORDERS)
-    capturing.run(
-        "XA START 'x'", "INSERT INTO orders VALUES (1, 'xa', 1)", "XA END 'x'", "XA PREPARE 'x'",
-        "XA ROLLBACK 'x'",
-    )  # fmt: skip
-    with pytest.raises(CaptureError, match=r"XA"):
+    with capturing.mariadb.connect(capturing.name) as session, session.cursor() as cursor:
+        for statement in (
+            "XA START 'x'", "INSERT INTO orders VALUES (1, 'xa', 1)", "XA END 'x'", "XA PREPARE 'x'"
+        ):  # fmt: skip
+            cursor.execute(statement)
+        capturing.run("INSERT INTO orders VALUES (2, 'a', 1)")
         capturing.capture()
-    assert in_source_order(capturing.records()) == []
+        assert changes(in_source_order(capturing.records())) == [("insert", 2, 0, True)]
+        cursor.execute("XA COMMIT 'x'")
+    capturing.capture()
+    capturing.capture()
+    expected = [("insert", 2, 0, True), ("insert", 1, 0, True)]
+    assert changes(in_source_order(capturing.records())) == expected
 
 
 def test_transaction_beyond_the_rows_in_memory_is_captured_whole(

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from purgatory.cdc.capture.charsets import decode_text
 from purgatory.cdc.capture.errors import CaptureError
 from purgatory.cdc.capture.records import json_text
-from purgatory.cdc.capture.values import decode_text, query_converter, shortest_float
+from purgatory.cdc.capture.values import query_converter, shortest_float
 from tests.databases.cdc.capture.capturing import Capturing
 from tests.databases.cdc.captured import in_source_order
 
@@ -174,5 +175,7 @@ def test_text_invalid_in_its_character_set_is_refused() -> None:
     assert decode_text(b"\x81\xe9", "latin1") == "\x81é"
     with pytest.raises(CaptureError, match="no utf8mb4 text"):
         decode_text(b"\xff", "utf8mb4")
-    with pytest.raises(CaptureError, match="dec8 is unknown"):
-        decode_text(b"a", "dec8")
+    with pytest.raises(CaptureError, match="no sjis text"):
+        decode_text(b"a\xff", "sjis")
+    with pytest.raises(CaptureError, match="klingon is unknown"):
+        decode_text(b"a", "klingon")

@@ -108,6 +108,12 @@ def any_session(chance: random.Random) -> Session:
         more.append("SET foreign_key_checks = 0")
     if chance.random() < 0.1:
         more.append("SET old_mode = ''")
+    if chance.random() < 0.15:
+        more.append("SET binlog_alter_two_phase = ON")
+    if chance.random() < 0.1:
+        more.append("SET binlog_direct_non_transactional_updates = ON")
+    if chance.random() < 0.1:
+        more.append("SET sql_select_limit = 2")
     collation = chance.choice(["latin1_swedish_ci", "utf8mb4_bin"]) if chance.random() < 0.1 else ""
     return Session(charset, chance.choice(_MODES), chance.choice(_ZONES), collation, more)
 

@@ -93,7 +93,8 @@ class _Statements:
         if not self._scene.tables():
             return self.made_table()
         ways: list[tuple[float, Callable[[], Sequence[str]]]] = [
-            (5, self._insert), (2, self._update), (1, self._delete), (1, self._transaction),
+            (5, self._insert), (2, self._update), (1, self._delete), (1.5, self._transaction),
+            (0.5, self._prepared), (0.4, self._loaded),
             (11, self._alters.some), (1.5, self._index), (1.2, self._rename),
             (0.8, self._rename_chain),
             (0.9, self._like), (0.9, self._select), (0.7, self._replaced), (1, self.made_table),
@@ -140,7 +141,7 @@ class _Statements:
              "COMMENT='PRIMARY KEY'", "CHARSET=gbk", "COLLATE=utf8mb4_bin", "ROW_FORMAT=DYNAMIC",
              "/*!50100 PARTITION BY HASH (`" + key + "`) PARTITIONS 2 */", "CHARSET sjis"]
         )  # fmt: skip
-        if chance.random() < 0.03:
+        if chance.random() < 0.05:
             options = chance.choice(["ENGINE=Aria", "ENGINE=MyISAM", "ENGINE=MEMORY"])
         if "PARTITION" in options and "INT" not in key_item:
             options = ""
@@ -239,20 +240,52 @@ class _Statements:
     def _transaction(self) -> Sequence[str]:
         w, chance = self._w, self._chance
         begin = chance.choice(["BEGIN", "START TRANSACTION", "BEGIN WORK", "SET autocommit = 0"])
-        statements = [
-            one
-            for _ in range(2)
-            for one in chance.choice([self._insert, self._update, self._delete])()
-        ]
-        if chance.random() < 0.3:
-            name = w.quoted("s1")
-            statements[1:1] = [f"SAVEPOINT {name}"]
-            statements += [f"ROLLBACK TO {w.maybe('SAVEPOINT')} {name}"]
+        statements = self._changes(3)
+        for number in range(chance.choice([0, 0, 1, 2])):
+            name = w.quoted(chance.choice(["s1", "S 2"]))
+            start = chance.randrange(len(statements))
+            statements.insert(start, f"SAVEPOINT {name}")
+            statements.append(f"ROLLBACK TO {w.maybe('SAVEPOINT')} {name}")
+            statements += self._changes(number)
+        if chance.random() < 0.4:
+            # The source can't cut off what it rolls back: it writes it, and that it is rolled back.
+            name = f"tx{self._number()}"
+            made, dropped = f"CREATE TEMPORARY TABLE {name} (i INT)", f"DROP TEMPORARY TABLE {name}"
+            statements.insert(chance.randrange(1, len(statements) + 1), made)
+            if chance.random() < 0.5:
+                statements.append(dropped)
         if chance.random() < 0.2:
             # ALTER commits the statements before it.
             statements += self._alters.some()
         end = chance.choice(["COMMIT", "COMMIT", "ROLLBACK", "COMMIT WORK"])
         return [begin, *statements, end, *(["SET autocommit = 1"] if "autocommit" in begin else [])]
+
+    def _changes(self, count: int) -> list[str]:
+        ways = [self._insert, self._insert, self._update, self._delete]
+        return [one for _ in range(count) for one in self._chance.choice(ways)()]
+
+    def _prepared(self) -> Sequence[str]:
+        """An XA transaction."""
+        chance = self._chance
+        xid = f"'x{self._number()}','{chance.choice(['', 'b'])}',{chance.randrange(1, 9)}"
+        ends = [
+            [f"XA PREPARE {xid}", f"XA COMMIT {xid}"],
+            [f"XA PREPARE {xid}", f"XA ROLLBACK {xid}"],
+            [f"XA COMMIT {xid} ONE PHASE"],
+            [f"XA ROLLBACK {xid}"],
+        ]
+        return [f"XA START {xid}", *self._changes(2), f"XA END {xid}", *chance.choice(ends)]
+
+    def _loaded(self) -> Sequence[str]:
+        """Rows by way of a file."""
+        w, chance = self._w, self._chance
+        table, file = w.table(self._scene.table()), f"./{chance.randrange(10**12)}.txt"
+        verb = chance.choice(["REPLACE", "IGNORE"])
+        return [
+            f"SELECT * FROM {table} INTO OUTFILE {w.text(file)}",
+            *self._delete(),
+            f"LOAD DATA INFILE {w.text(file)} {verb} INTO TABLE {table}",
+        ]
 
     def _index(self) -> Sequence[str]:
         w, chance = self._w, self._chance
@@ -278,7 +311,11 @@ class _Statements:
                 word = w.join("RENAME TO", w.table(new))
                 return [self._alters.alter_with(table, self._alters.add(table), word)]
             case 2:
-                return [w.join("RENAME TABLE IF EXISTS", w.table(table), "TO", w.table(new))]
+                pairs = [(table, new)]
+                for number in range(chance.choice([0, 1, 1, 2])):
+                    missing = (f"missing{chance.randrange(9)}", f"no{self._number()}")
+                    pairs.insert(chance.randrange(number + 2), missing)
+                return [self._renames(pairs, "RENAME TABLE IF EXISTS")]
         return [
             w.join("RENAME", chance.choice(["TABLE", "TABLES"]), w.table(table), "TO", w.table(new))
         ]
@@ -306,11 +343,9 @@ class _Statements:
                 return [self._renames([(one, new), (other, one)])]
         return [self._renames([(one, new), (new, f"end{self._number()}"), (other, new)])]
 
-    def _renames(self, pairs: Sequence[tuple[str, str]]) -> str:
+    def _renames(self, pairs: Sequence[tuple[str, str]], words: str = "RENAME TABLE") -> str:
         w = self._w
-        return w.join(
-            "RENAME TABLE", ", ".join(f"{w.table(old)} TO {w.table(new)}" for old, new in pairs)
-        )
+        return w.join(words, ", ".join(f"{w.table(old)} TO {w.table(new)}" for old, new in pairs))
 
     def _like(self) -> Sequence[str]:
         w, chance = self._w, self._chance

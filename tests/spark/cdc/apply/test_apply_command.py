@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from purgatory.cdc.apply.files import file_topic
 from purgatory.cli.exit_status import INVALID_INPUT, TRANSIENT_FAILURE
 from purgatory.cli.main import main
 from purgatory.pipeline.errors import SessionError
@@ -243,10 +244,10 @@ def test_schema_change_stops_until_it_is_skipped(
         told = capsys.readouterr().err
         assert told.count("\n") == 1
         assert f"offset 1: not applied: shop.orders: {stop[0]['why']}" in told
-        assert told.endswith(f"and continue with --skip-ddl file:{log}:0:1)\n")
-    assert main([*command, "--skip-ddl", f"file:{log}:0"]) == 2
+        assert told.endswith(f"and continue with --skip-ddl {file_topic(log)}:0:1)\n")
+    assert main([*command, "--skip-ddl", f"{file_topic(log)}:0"]) == 2
     assert "write TOPIC:PARTITION:OFFSET" in capsys.readouterr().err
-    assert main([*command, "--skip-ddl", f"file:{log}:0:1"]) == 0
+    assert main([*command, "--skip-ddl", f"{file_topic(log)}:0:1"]) == 0
     assert capsys.readouterr().out == "1 applied, 1 quarantined\n"
     with closing_target(command[-1]) as target:
         assert [row["id"] for row in rows_of(target)] == [1, 2]
