@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -127,7 +127,11 @@ class _Quarantine:
 
 
 def read_trace_set(
-    roots: Sequence[TracePath], mapping: ColumnMapping | None = None, *, strict: bool = False
+    roots: Sequence[TracePath],
+    mapping: ColumnMapping | None = None,
+    *,
+    strict: bool = False,
+    tables: Collection[str] = tuple(TABLES),
 ) -> TraceSet:
     """Find all traces in some folders, and read their heads.
 
@@ -138,6 +142,7 @@ def read_trace_set(
         roots: folders that are a trace each, or contain traces at any depth.
         mapping: of columns of other names.
         strict: raise instead of quarantining.
+        tables: those that are read: what is wrong with others leaves a trace complete.
 
     Raises:
         TraceError: a folder has no trace, no trace can be read, or two have one run id.
@@ -147,7 +152,7 @@ def read_trace_set(
         folders.update(dict.fromkeys(folder.resolve() for folder in _trace_folders(root)))
     quarantined: list[QuarantinedFile] = []
     by_run_id: dict[str, Trace] = {}
-    for trace, quarantine in _read_all(list(folders), mapping, strict):
+    for trace, quarantine in _read_all(list(folders), mapping, strict, tables):
         quarantined += quarantine.quarantined
         if trace is None:
             continue
@@ -184,7 +189,10 @@ def read_trace(folder: TracePath, mapping: ColumnMapping | None = None) -> Trace
 
 
 def _read_all(
-    folders: Sequence[TracePath], mapping: ColumnMapping | None, strict: bool
+    folders: Sequence[TracePath],
+    mapping: ColumnMapping | None,
+    strict: bool,
+    tables: Collection[str],
 ) -> Iterator[tuple[Trace | None, _Quarantine]]:
     """Read traces in turn; those of a store several at a time, since each response takes long.
 
@@ -195,7 +203,7 @@ def _read_all(
 
     def read(folder: TracePath) -> tuple[Trace | None, _Quarantine]:
         quarantine = _Quarantine(strict, stopped)
-        return _read(folder, mapping, quarantine), quarantine
+        return _read(folder, mapping, quarantine, tables), quarantine
 
     if all(isinstance(folder, Path) for folder in folders):
         yield from map(read, folders)
@@ -264,7 +272,10 @@ def _raise(error: OSError) -> None:
 
 
 def _read(
-    folder: TracePath, mapping: ColumnMapping | None, quarantine: _Quarantine
+    folder: TracePath,
+    mapping: ColumnMapping | None,
+    quarantine: _Quarantine,
+    tables: Collection[str] = tuple(TABLES),
 ) -> Trace | None:
     errors: dict[str, OSError] = {}
 
@@ -327,7 +338,7 @@ def _read(
             )
         else:
             _check_whole(trace, table, written_elsewhere, quarantine)
-    lost = len(quarantine.quarantined) > before
+    lost = any(file.table in (None, *tables) for file in quarantine.quarantined[before:])
     return replace(trace, complete=False) if lost else trace
 
 

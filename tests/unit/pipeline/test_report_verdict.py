@@ -64,6 +64,14 @@ def _verdict(**tables: Any) -> tuple[str | None, str]:
             ("valid", "No guarantee is violated, and nothing failed."),
         ),
         ({"waits": EXPIRED}, (None, "2 of 8 produces (25.0 %) timed out.")),
+        (
+            {
+                "runs": [{**RUN, "complete": False}],
+                "audit": [{**CASE, "verdict": "violation"}],
+                "waits": EXPIRED,
+            },
+            ("invalid", "Guarantees are violated: 3 acknowledged records are lost."),
+        ),
         ({}, ("unjudged", "Nothing was judged: the trace has no rows.")),
     ],
 )  # fmt: skip
