@@ -310,6 +310,7 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.Fix
 def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Any:
     """Add the last events, and the command that repeats them, to a failure in a world."""
     report = yield
+    _add_audits(report)
     test = item.stash.get(_TEST, None)
     if report.failed and test is not None:
         if not test.sections and test.world is not None:  # in a fixture, or an xfail that passed
@@ -324,17 +325,35 @@ def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Any:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Print the results of exhaustive searches."""
-    lines = [
-        f"{report.nodeid}: {text}"
-        for report in terminalreporter.stats.get("passed", ())
-        for name, text in report.user_properties
-        if name == "virtual" and report.when == "call"
-    ]
-    if lines:
-        terminalreporter.section("virtual worlds")
-    for line in lines:
-        terminalreporter.write_line(line)
+    """Print the results of exhaustive searches, and what the audits of passed tests rest on."""
+    for property_name, title in (("virtual", "virtual worlds"), ("audit", "audits")):
+        lines = [
+            f"{report.nodeid}: {text}"
+            for report in terminalreporter.stats.get("passed", ())
+            for name, text in report.user_properties
+            if name == property_name and report.when == "call"
+        ]
+        if lines:
+            terminalreporter.section(title)
+        for line in lines[:_MOST_LINES]:
+            terminalreporter.write_line(line)
+        if len(lines) > _MOST_LINES:
+            terminalreporter.write_line(f"... and {len(lines) - _MOST_LINES:,} more")
+
+
+_MOST_LINES = 20
+
+
+def _add_audits(report: pytest.TestReport) -> None:
+    """Keep what the last audit of a test rests on, which `assert_no_violations` let pass."""
+    module = sys.modules.get("purgatory.pipeline.jobs.audit.findings")
+    if module is None or report.when != "call":
+        return
+    if module.passed and report.passed:
+        count = len(module.passed)
+        more = f" (the last of {count} audits)" if count > 1 else ""
+        report.user_properties.append(("audit", module.passed[-1] + more))
+    module.passed.clear()
 
 
 def _typed_id(item: pytest.Item) -> str:

@@ -66,7 +66,7 @@ async def append(topic: str, request: Request) -> dict[str, int]:
 async def read(
     topic: str,
     request: Request,
-    offset: Annotated[int, Query(ge=0)] = 0,
+    offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
     wait: Annotated[float, Query(ge=0)] = 0,
 ) -> dict[str, object]:
     purgatory: AsyncPurgatory = request.app.state.purgatory

@@ -58,6 +58,8 @@ def append() -> Response:
 @app.get("/poll")
 def poll() -> Response:
     offset = request.args.get("offset", 0, type=int)
+    if not 0 <= offset <= 2**53:
+        abort(400)
     try:
         wait_for("log", offset + 1, timeout=30)
     except PurgatoryClosedError:

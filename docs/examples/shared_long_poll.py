@@ -15,10 +15,11 @@ import os
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Annotated
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, HTTPException, Query, Request
 
-from purgatory import PurgatoryClosedError, close_on_signals
+from purgatory import PurgatoryClosedError, PurgatoryFullError, close_on_signals
 from purgatory.shared import PostgresRelay, RedisRelay, Relay, SharedPurgatory, UnixRelay
 
 
@@ -64,9 +65,16 @@ async def count(name: str, request: Request) -> int:
 
 
 @app.get("/counters/{name}")
-async def poll(name: str, request: Request, above: int = 0, wait: float = 0) -> int | None:
+async def poll(
+    name: str,
+    request: Request,
+    above: Annotated[int, Query(ge=0, le=2**53)] = 0,
+    wait: Annotated[float, Query(ge=0, le=60)] = 0,
+) -> int | None:
     try:
         reached: int = await request.app.state.shared.wait_for_threshold(name, above + 1, wait)
     except (TimeoutError, PurgatoryClosedError):
         return None
+    except PurgatoryFullError:
+        raise HTTPException(503, "too many wait already") from None
     return reached

@@ -235,6 +235,28 @@ def list_faults() -> None:
         print("no fault is active")
 
 
+def _set_address(_context: click.Context, option: click.Parameter, value: str | None) -> None:
+    """Take an option of the group behind the name of the fault, too."""
+    if value is not None:
+        assert option.name is not None
+        is_url = option.name == "token" or "://" in value
+        _address[option.name] = value.rstrip("/") if is_url else f"http://{value}"
+
+
+for _command in fault.commands.values():
+    if not _command.hidden:
+        for _name, _metavar in (("control", "URL"), ("token", "TOKEN")):
+            _command.params.append(
+                click.Option(
+                    [f"--{_name}"],
+                    metavar=_metavar,
+                    help="As before the name of the fault.",
+                    expose_value=False,
+                    callback=_set_address,
+                )
+            )
+
+
 def _begin(fault: Fault, for_: Duration | None) -> None:
     duration = {} if fault.for_s is None else {"for_s": fault.for_s}
     response = _request("POST", "/faults", {"kind": fault.kind, **fault.settings, **duration})

@@ -33,12 +33,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from purgatory.pipeline.engines.results import JobResults
+    from purgatory.trace.effects import Effect
 
 VIOLATIONS_FOUND = 1
 """The exit status of `audit` for a violation."""
 
 INCONCLUSIVE = 3
-"""The exit status of `audit` for undecided anomalies without a violation."""
+"""The exit status of a job with nothing to judge, and of `audit` where it could not decide."""
 
 _RUN_OPTIONS = (
     options.analysis_engine,
@@ -51,18 +52,28 @@ _RUN_OPTIONS = (
 )
 """The options of a job's run."""
 
-_COMMAND_OPTIONS = {
-    "audit": options.flag(
-        "--allow-empty", "Exit with 0 instead of 3 if there was nothing to decide."
-    ),
-    "analyze": options.option(
-        "--sweep",
-        type=PATH,
-        metavar="DIR",
-        help="Folder of a sweep's results, to show its answers and heat maps in the report.",
-    ),
+_ALLOW_EMPTY = options.flag(
+    "--allow-empty", "Exit with 0 instead of 3 if there was nothing to decide."
+)
+_OWN_OPTIONS = {
+    "audit": [
+        options.option(
+            "--effects",
+            type=PATH,
+            metavar="FILE",
+            help="What the service did: JSON lines with topic, partition and offset of a record.",
+        )
+    ],
+    "analyze": [
+        options.option(
+            "--sweep",
+            type=PATH,
+            metavar="DIR",
+            help="Folder of a sweep's results, to show its answers and heat maps in the report.",
+        )
+    ],
 }
-"""The option of a command that its job does not have."""
+"""The options of a command that its job does not have, and other commands neither."""
 
 
 def command_of(
@@ -97,15 +108,21 @@ def _trace_command(job: Job) -> click.Command:
         report: Path | None = None,
         sweep: Path | None = None,
         allow_empty: bool = False,
+        effects: Path | None = None,
         **values: Any,
     ) -> None:
         run_options = {name: values.pop(name) for name in RunOptions.__dataclass_fields__}
         check_report(report, out, run_options["overwrite"])
+        given = _given_effects(effects)
+        if given is not None and engine is None:
+            engine = "duckdb"
         engine_name = choose_engine(job.name, engine, run_options["master"])
+        if given is not None and engine_name == "spark":
+            raise click.UsageError("--effects takes --engine duckdb")
         with exit_on_error(job.name, progress=run_options["progress"], engine=engine_name):
             if engine_name == "duckdb" and click.get_current_context().obj is OWN_PROCESS:
                 _import_pyarrow()
-            from purgatory.cli.job_output import print_results
+            from purgatory.cli.job_output import print_results, runs_without_rows
             from purgatory.pipeline.engines.run import run_job
             from purgatory.pipeline.ingest.stores import parse_location
 
@@ -117,6 +134,7 @@ def _trace_command(job: Job) -> click.Command:
                 run_options=RunOptions(**run_options),
                 page=report is not None,
                 notes=_notes(sweep),
+                effects=given,
                 **values,
             )
             print_results(results, out, values.get("expect", ()))
@@ -124,11 +142,13 @@ def _trace_command(job: Job) -> click.Command:
                 write_report(report, out, results.page())
         if job is AUDIT:
             _exit_after_audit(results, values["expect"], allow_empty)
+        elif not allow_empty and runs_without_rows(results):
+            raise click.exceptions.Exit(INCONCLUSIVE)
 
     before = [options.traces, options.out_option(required=job.always_page)]
     if not job.always_page:
         before.append(options.report_file)
-    after = [_COMMAND_OPTIONS[job.name]] if job.name in _COMMAND_OPTIONS else []
+    after = [_ALLOW_EMPTY, *_OWN_OPTIONS.get(job.name, ())]
     return command_of(job, run, before, [*_RUN_OPTIONS, *after])
 
 
@@ -166,6 +186,17 @@ def _import_pyarrow() -> None:
         import pyarrow.parquet  # noqa: F401
     finally:
         del sys.modules["numpy"]
+
+
+def _given_effects(path: Path | None) -> Sequence[Effect] | None:
+    if path is None:
+        return None
+    from purgatory.trace.effects import read_effects
+
+    try:
+        return read_effects(path)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
 
 
 def _notes(sweep: Path | None) -> list[str]:

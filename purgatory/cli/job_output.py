@@ -17,6 +17,12 @@ from rich.table import Table
 from purgatory.cli.output import show_location
 from purgatory.pipeline.engines.results import JobResults
 from purgatory.pipeline.ingest.trace_set import quarantine_lines
+from purgatory.pipeline.jobs.audit.basis import (
+    basis_text,
+    left_out_text,
+    nothing_judged,
+    unchecked_of,
+)
 from purgatory.pipeline.jobs.registry import (
     ANALYZE,
     AUDIT,
@@ -27,6 +33,7 @@ from purgatory.pipeline.jobs.registry import (
 )
 from purgatory.pipeline.result_rows import Row, group_by, label_waits, milliseconds
 
+_MOST_DETAILS = 5
 _PERCENTILES = {"p50": "p50", "p95": "p95", "p99": "p99", "p999": "p99.9", "max": "max"}
 
 
@@ -44,14 +51,24 @@ def print_results(results: JobResults, out: object, expected: Sequence[str] = ()
     console, job = Console(), results.job
     run_ids = results.run_ids[:MOST_SHOWN_RUNS]
     rows_by_run = {name: group_by(rows, "run_id") for name, rows in results.rows.items()}
+    left_out = group_by(results.left_out, "run_id")
+    without = runs_without_rows(results)
     for run_id in run_ids:
-        first, *_ = job.views.values()
-        if not any(
-            run_id in run_rows
-            for name, run_rows in rows_by_run.items()
-            if job.views[name].table == first.table
-        ):
-            console.print(f"{escape(run_id)}: {job.nothing}")
+        bad = left_out.get(run_id, ())
+        if job is ANALYZE:
+            _print_basis(console, results, run_id)
+        elif run_id in without and bad:
+            console.print(
+                f"{escape(run_id)}: nothing was judged: {left_out_text(bad)} left out",
+                style="bold",
+                markup=False,
+            )
+        elif run_id in without:
+            console.print(f"{escape(run_id)}: nothing was judged: {job.nothing}", style="bold")
+        elif bad:
+            console.print(f"{escape(run_id)}: left out: {left_out_text(bad)}", soft_wrap=True)
+        if job is not ANALYZE:
+            _print_details(console, bad)
         for name, view in job.views.items():
             rows = rows_by_run.get(name, {}).get(run_id, [])
             if not rows:
@@ -74,6 +91,38 @@ def print_results(results: JobResults, out: object, expected: Sequence[str] = ()
         show_location(console, "Report", results.report)
     else:
         show_location(console, "Tables", out)
+
+
+def runs_without_rows(results: JobResults) -> Sequence[str]:
+    """The runs, of those that are shown, of which the job had nothing to judge."""
+    if results.job in (ANALYZE, AUDIT):
+        return [row["run_id"] for row in results.rows["judged"] if nothing_judged(row)]
+    first, *_ = results.job.views.values()
+    found = {
+        row["run_id"]
+        for name, rows in results.rows.items()
+        if results.job.views[name].table == first.table
+        for row in rows
+    }
+    return [run_id for run_id in results.run_ids[:MOST_SHOWN_RUNS] if run_id not in found]
+
+
+def _print_basis(console: Console, results: JobResults, run_id: str) -> None:
+    """The first line of a run: what its verdicts rest on."""
+    judged, left_out, audit = (
+        [row for row in rows if row["run_id"] == run_id]
+        for rows in (results.rows["judged"], results.left_out, results.rows["audit"])
+    )
+    text = basis_text(judged[0] if judged else {}, left_out, unchecked_of(audit))
+    console.print(f"{run_id}: {text}", markup=False, highlight=False, soft_wrap=True)
+    _print_details(console, left_out)
+
+
+def _print_details(console: Console, left_out: Sequence[Row]) -> None:
+    """What is wrong with the first files that are left out as a whole."""
+    details = [detail for row in left_out for detail in row["details"]]
+    for detail in details[:_MOST_DETAILS]:
+        console.print(f"  {detail}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _print_excluded_rows(console: Console, runs: Sequence[str], all_in: str | None = None) -> None:
@@ -250,27 +299,21 @@ def _print_audit(results: JobResults, out: object, expected: Sequence[str]) -> N
     runs = group_by(rows, "run_id")
     violations = {run_id: count_violations(run_rows) for run_id, run_rows in runs.items()}
     ordered_runs = sorted(runs, key=lambda run_id: not violations[run_id])
+    without = runs_without_rows(results)
     for run_id in ordered_runs[:MOST_SHOWN_RUNS]:
+        _print_basis(console, results, run_id)
         violated = [row for row in runs[run_id] if row["count"]]
         if violated:
             console.print(_anomalies_table(run_id, violated))
-        else:
+        elif run_id not in without:
             console.print(f"{escape(run_id)}: no anomalies")
-        unchecked_rules: dict[str, list[str]] = {}  # anomalies that were not checked, by reason
-        for row in runs[run_id]:
-            if not row["count"] and row["verdict"] == "indeterminate":
-                unchecked_rules.setdefault(row["setting"], []).append(row["anomaly"])
-        for reason, anomalies in unchecked_rules.items():
-            console.print(f"not checked ({reason}): {', '.join(anomalies)}")
-        if run_id in results.bad_rows:
-            bad_rows = results.bad_rows[run_id]
-            console.print(f"left out: {bad_rows:,} bad rows; the run counts as incomplete")
     _print_excluded_rows(console, ordered_runs)
     violating_runs = sum(map(bool, violations.values()))
     console.print(
         f"{count_violations(rows):,} violations in {violating_runs:,} of {len(runs):,} runs"
         if violating_runs
-        else f"No violations in {len(runs):,} runs"
+        else f"No violations in {len(runs) - len(without):,} runs"
+        + (f"; nothing was judged in {len(without):,}" if without else "")
     )
     for run_id, run_findings in group_by(undecided(rows, expected), "run_id").items():
         settings = ", ".join(dict.fromkeys(row["setting"] for row in run_findings))

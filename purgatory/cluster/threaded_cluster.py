@@ -41,6 +41,7 @@ from purgatory.kafka.errors import ClusterError, KafkaError
 from purgatory.kafka.faults import CutConnections, Fault, Kill
 from purgatory.kafka.faults.active_faults import ActiveFault, Endable
 from purgatory.kafka.topics import topic_creation_error
+from purgatory.trace.effects import TakesEffects
 
 if TYPE_CHECKING:
     from purgatory.cluster.control.control import Control, FaultControl
@@ -56,7 +57,7 @@ _START_TIMEOUT_S = 30.0
 AnyServed = TypeVar("AnyServed", bound=Served)
 
 
-class ThreadedLoop(ABC, Generic[AnyServed]):
+class ThreadedLoop(TakesEffects, ABC, Generic[AnyServed]):
     """Runs something on the event loop of a thread of its own.
 
     Args:
@@ -227,9 +228,9 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
             expect: `order`, `once`, `no-loss`, `one-writer`: violations even if the settings permit
                 them.
             witnesses: the number of cases of each anomaly with their rows.
-            effects: the effects of the service, in its order: for each processed record a tuple of
-                topic, partition and offset, the client's message, or an `Effect`. Without them,
-                whether a delivered record was processed is unknown.
+            effects: the effects of the service, in its order, after those of `applied`: for each
+                processed record a tuple of topic, partition and offset, the client's message, or an
+                `Effect`. Without any, whether a delivered record was processed is unknown.
 
         Raises:
             ClusterError: the cluster was not made with `recorded`, or runs in the process from
@@ -252,13 +253,10 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
             )
 
         # After the stop, open sends and reads stay open.
-        tables_copy = dict(tables() if self._loop is None else self.call(tables))
-        if effects is not None:
-            reads, commits = tables_copy["reads"], tables_copy["commits"]
-            tables_copy["effects"] = effects_table(self._name, effects, reads, commits)
+        copied = tables() if self._loop is None else self.call(tables)
         return audit_arrow(
             self._name,
-            tables_copy,
+            self._with_effects(self._name, copied, effects),
             observed(configuration),
             expect=expect,
             witnesses=witnesses,

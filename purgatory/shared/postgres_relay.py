@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from purgatory.core.keys import checked_number
 from purgatory.shared.arguments import check_key, checked_heartbeat_s, checked_text
@@ -75,7 +76,10 @@ class PostgresRelay(Relay):
         self._session: _Session | None = None
 
     def __repr__(self) -> str:
-        return f"PostgresRelay(channel={self.channel!r})"
+        address = urlsplit(self._dsn)
+        at = f"{address.hostname or ''}:{address.port or 5432}{address.path}"
+        place = f"{at!r}, " if address.hostname else ""  # of other forms, which hide a password
+        return f"PostgresRelay({place}channel={self.channel!r})"
 
     async def listen(self) -> None:
         connection, process = await self._connect()

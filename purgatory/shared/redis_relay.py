@@ -75,7 +75,7 @@ class RedisRelay(Relay):
         self._ended: asyncio.Future[None] | None = None
 
     def __repr__(self) -> str:
-        return f"RedisRelay(prefix={self.prefix!r})"
+        return f"RedisRelay({_address(self._place)!r}, prefix={self.prefix!r})"
 
     async def listen(self) -> None:
         from redis import exceptions
@@ -259,6 +259,14 @@ async def _close_cluster(cluster: Any) -> None:
 async def _close_all(links: Iterable[_Link]) -> None:
     for link in links:
         await link.close()
+
+
+def _address(place: Mapping[str, Any]) -> str:
+    """Where a server is, without a password."""
+    if "path" in place:
+        return f"unix://{place['path']}"
+    host, port = place.get("host", "localhost"), place.get("port", 6379)
+    return f"redis://{host}:{port}/{place.get('db', 0)}"
 
 
 class _Link:

@@ -12,7 +12,9 @@ An effect is a tuple of topic, partition and offset, a message of a client, or a
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -49,6 +51,60 @@ def effects_of(given: Iterable[GivenEffect]) -> list[Effect]:
         ValueError: one of them is no effect; the text names it.
     """
     return [_effect(number, one) for number, one in enumerate(given)]
+
+
+def read_effects(path: Path) -> list[Effect]:
+    """Return the effects in a file of JSON lines, which a program in any language writes.
+
+    Each line is an object with `topic`, `partition` and `offset`, and, as `Effect` has them,
+    `group`, `key` and `version`. O(lines).
+
+    Raises:
+        ValueError: the file can't be read, or a line is no effect; the text names it.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: can't be read: {error}") from error
+    effects = []
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            try:
+                given = json.loads(line)
+                if not isinstance(given, dict):
+                    raise ValueError("is no object")
+                effects += effects_of([given])
+            except ValueError as error:
+                raise ValueError(f"{path}:{number}: {error}") from None
+    return effects
+
+
+class TakesEffects:
+    """What a service did, as its test tells it to a recorded cluster or proxy."""
+
+    def applied(self, *effects: GivenEffect) -> None:
+        """Tell the audit for which records the service had its effect, in its order.
+
+        Call it where the service works, or in its stub; from any thread. O(1) for each.
+
+        Args:
+            effects: the client's messages, tuples of topic, partition and offset, or `Effect`s.
+
+        Raises:
+            ValueError: one of them is no effect.
+        """
+        self.__dict__.setdefault("_applied", []).extend(effects_of(effects))
+
+    def _with_effects(
+        self, run_id: str, tables: Mapping[str, pa.Table], effects: Iterable[GivenEffect] | None
+    ) -> dict[str, pa.Table]:
+        """Return the tables of a run with these effects after those that were told."""
+        applied = self.__dict__.get("_applied")
+        if effects is None and applied is None:
+            return dict(tables)
+        given = [*(applied or ()), *(effects or ())]
+        table = effects_table(run_id, given, tables["reads"], tables["commits"])
+        return {**tables, "effects": table}
 
 
 class Groups(NamedTuple):

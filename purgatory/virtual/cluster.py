@@ -13,7 +13,7 @@ from purgatory.cluster.protocol.connection import UnboundedScheduler
 from purgatory.cluster.storage import REAL_DISK
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.faults import Kill
-from purgatory.trace.effects import GivenEffect, effects_table
+from purgatory.trace.effects import GivenEffect, TakesEffects
 from purgatory.trace.observer import FaultState
 from purgatory.trace.rows_in_memory import RowsInMemory
 from purgatory.virtual.clocks import INITIAL_UPTIME_US, US_PER_S
@@ -70,7 +70,7 @@ class _WorldTrace(ClusterTrace):
             self._history.record("host", f"broker {broker}: crash")
 
 
-class WorldCluster(Cluster):
+class WorldCluster(Cluster, TakesEffects):
     """A `Cluster` that records its trace in memory. Its brokers are nodes: "broker 1".
 
     Args:
@@ -193,13 +193,9 @@ class WorldCluster(Cluster):
         from purgatory.pipeline.jobs.audit.anomalies import AUDIT_TABLES
         from purgatory.pipeline.jobs.audit.client_settings import observed
 
-        tables = dict(self._tables(AUDIT_TABLES))
-        if effects is not None:
-            reads, commits = tables["reads"], tables["commits"]
-            tables["effects"] = effects_table("cluster", effects, reads, commits)
         return audit_arrow(
             "cluster",
-            tables,
+            self._with_effects("cluster", self._tables(AUDIT_TABLES), effects),
             observed(configuration),
             expect=expect,
             witnesses=witnesses,

@@ -97,6 +97,7 @@ class JobResults:
         truncated: the views that have more rows than these.
         quarantine: the number of `rows`, and of whole `files`, by `table` and `reason`.
         bad_rows: the number of quarantined rows by run.
+        left_out: the same by `run_id`, `table` and `reason`, as `quarantine` has them.
         report: the page, if the job writes one.
     """
 
@@ -107,6 +108,7 @@ class JobResults:
     quarantine: Sequence[Row] = ()
     bad_rows: Mapping[str, int] = field(default_factory=dict)
     report: OutputFolder | Uri | None = None
+    left_out: Sequence[Row] = ()
 
     @property
     def run_ids(self) -> list[str]:
@@ -128,7 +130,7 @@ class JobResults:
             for name, view in views.items()
             if view.page is not None and name not in self.truncated
         }
-        return Results(self.runs[: self.job.runs], **rows_by_name)
+        return Results(self.runs[: self.job.runs], left_out=self.left_out, **rows_by_name)
 
 
 def write_runs(runs: Sequence[Row], folder: OutputFolder) -> None:

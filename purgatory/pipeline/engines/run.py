@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from purgatory.pipeline.engines.traces import OpenedTraces
     from purgatory.pipeline.ingest.stores import Location
     from purgatory.pipeline.jobs.audit.client_settings import Configuration
+    from purgatory.trace.effects import GivenEffect
 
 
 def run_job(
@@ -37,6 +38,7 @@ def run_job(
     run_options: RunOptions | None = None,
     page: bool = False,
     notes: Sequence[str] = (),
+    effects: Sequence[GivenEffect] | None = None,
     **options: Any,
 ) -> JobResults:
     """Run a job on all traces in some folders.
@@ -50,6 +52,7 @@ def run_job(
         run_options: defaults to `RunOptions()`.
         page: also compute the tables that only a page shows; `analyze` always does.
         notes: sections of HTML that the page of `analyze` shows before those of the runs.
+        effects: of the service, for an audit of one run by DuckDB (`trace.effects`).
         options: of the job, as `jobs.registry` names them.
 
     Raises:
@@ -64,12 +67,15 @@ def run_job(
     job_options, settings = job.all_options(options), run_options or RunOptions()
     if job.always_page and out is None:
         raise ValueError(f"{name} writes a page beside its tables: give it a folder, `out`")
+    if effects is not None and engine == "spark":
+        raise ValueError("effects take the engine duckdb")
     with defer_signals():  # C code that is interrupted while it is imported raises ImportError
         if engine == "spark":
             from purgatory.pipeline.engines.spark.traces import open_traces
         else:
             from purgatory.pipeline.engines.duckdb.traces import open_traces
-    with open_traces(roots, out, job, settings) as opened:
+    given = {} if effects is None else {"effects": effects}
+    with open_traces(roots, out, job, settings, **given) as opened:
         command = shlex.join(
             ["purgatory", name, *map(str, roots), "--out", str(out), "--engine", engine]
         )
@@ -123,7 +129,9 @@ def run_opened(
             if view.is_cut and view.most is not None and len(selected) > view.most:
                 truncated.append(name)
             rows[name] = selected[: view.most]
-    results = JobResults(job, runs, rows, truncated, check.counts(), check.by_run())
+    results = JobResults(
+        job, runs, rows, truncated, check.counts(), check.by_run(), left_out=check.left_out()
+    )
     if not job.always_page:
         return results
     assert folder is not None, "a page stands beside tables"

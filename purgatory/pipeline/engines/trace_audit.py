@@ -59,4 +59,11 @@ def audit(
     with open_traces(locations, None, job, settings, effects) as opened:
         results = run_opened(job, opened, page=True, expect=expect, witnesses=witnesses)
     rows = results.rows
-    return findings_of(rows["audit"], rows["witnesses"], results.bad_rows, expect)
+    return findings_of(
+        rows["audit"],
+        rows["witnesses"],
+        results.bad_rows,
+        expect,
+        judged=rows["judged"],
+        left_out=results.left_out,
+    )

@@ -30,13 +30,15 @@ class Source:
     """The source of a column's values.
 
     Either the column `name`, whose values are translated as `values` has their texts, if it is
-    given; or, with `name` None, the constant `value`. An id may be a text.
+    given; or, with `name` None, the constant `value`. An id may be a text, a
+    time a timestamp.
     """
 
     name: str | None
     value: str | int | bool | None = None
     values: Mapping[str, str | int | bool] | None = None
     is_id: bool = False
+    is_time: bool = False
 
     @property
     def takes_texts(self) -> bool:
@@ -94,7 +96,10 @@ def sources_of(table: str, mapping: ColumnMapping | None) -> dict[str, Source]:
     """The source of each column of a table, in the order of the schema."""
     columns = {} if mapping is None else mapping.get(table, {})
     return {
-        name: replace(columns.get(name, Source(name)), is_id=name in IDS) for name in TABLES[table]
+        name: replace(
+            columns.get(name, Source(name)), is_id=name in IDS, is_time=name.endswith("_us")
+        )
+        for name in TABLES[table]
     }
 
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from purgatory.pipeline.ingest.column_mapping import Source
+from purgatory.pipeline.ingest.plain_data import CSV, csv_lines
 
 _BITS = {"int": 31, "bigint": 63}
 _MOST_DIGITS = 1_000
@@ -170,6 +171,14 @@ class JsonLines:
             ]
         )
         self._fields = [source.name for source in sources.values()]
+        self._texts = frozenset(
+            source.name
+            for name, source in sources.items()
+            if source.name is not None and (kinds[name] == "string" or source.values is not None)
+        )
+        self._times = frozenset(
+            source.name for source in sources.values() if source.name is not None and source.is_time
+        )
         name_of_field = {
             source.name: name for name, source in sources.items() if source.name is not None
         }
@@ -190,7 +199,8 @@ class JsonLines:
     def blocks(self, path: Path) -> Iterator[Block]:
         """The lines of a file, which is read in pieces; empty lines are no rows."""
         first = 1
-        for lines in _line_blocks(path):
+        csv = path.suffix == CSV
+        for lines in csv_lines(path, self._texts, self._times) if csv else _line_blocks(path):
             stripped = [line.strip(_BLANKS) for line in lines]
             numbers = [number for number, line in enumerate(stripped, first) if line]
             if numbers:

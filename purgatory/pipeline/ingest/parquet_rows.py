@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from decimal import Decimal
 from typing import Any
 
@@ -37,6 +38,7 @@ from purgatory.trace.trace_schema import TABLES
 
 MACROS = (
     "CREATE OR REPLACE TEMP MACRO try_subtract(a, b) AS TRY(a - b)",
+    "CREATE OR REPLACE TEMP MACRO unix_micros(a) AS epoch_us(a)",
     "CREATE OR REPLACE TEMP MACRO size(list) AS len(list)",
     "CREATE OR REPLACE TEMP MACRO get(list, place) AS list[place + 1]",
     "CREATE OR REPLACE TEMP MACRO array_compact(list) AS "
@@ -250,6 +252,8 @@ def _json_value(value: Any) -> Any:
     """A cell as JSON has it."""
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, date):
+        return value.isoformat()
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else f"{'-' * (value < 0)}Infinity"
     return value

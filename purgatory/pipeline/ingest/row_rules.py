@@ -20,6 +20,9 @@ from purgatory.trace.trace_schema import DERIVED, IDS, MISSING, NULLABLE, RULES,
 JSON_OPTIONS = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 """Options that keep Spark's JSON parser to JSON."""
 
+TIMESTAMP = "timestamp"
+"""The type of a point in time, which is read as microseconds since 1970."""
+
 _DIGITS = 15
 """The number of hexadecimal digits of a text's MD5 in its number: 60 bits."""
 
@@ -162,6 +165,8 @@ def parquet_cell(
         return id_cell(column)
     if file_kind == kind:
         return Cell(column)
+    if file_kind == TIMESTAMP:
+        return Cell(f"unix_micros({column})")
     return _typed_cell(column, f"TRY_CAST({column} AS {dialect.type(kind)})")
 
 

@@ -31,6 +31,7 @@ from purgatory.pipeline.ingest.column_mapping import (
     sources_of,
 )
 from purgatory.pipeline.ingest.hadoop_files import HadoopFiles
+from purgatory.pipeline.ingest.plain_data import CSV
 from purgatory.pipeline.ingest.row_rules import (
     JSON_OPTIONS,
     MOST_CONTENT,
@@ -117,7 +118,14 @@ class TableRows:
         self._sources = sources_of(table, traces[0].mapping if traces else None)
         by_kinds: dict[_Kinds, dict[TracePath, str]] = {}
         for trace in traces:
+            if sources_of(table, trace.mapping) != self._sources and trace.files[table]:
+                raise TraceError(
+                    f"{traces[0].folder} and {trace.folder}: their tables {table} have other "
+                    "columns: analyze them apart, or by --engine duckdb"
+                )
             for part in trace.files[table]:
+                if part.path.name.endswith(CSV):
+                    raise TraceError(f"{part.path}: Spark reads no CSV: take --engine duckdb")
                 if part.twin is not None:
                     _check_case(session, part.path, part.twin)
                 by_kinds.setdefault(part.kinds, {})[part.path] = trace.run_id

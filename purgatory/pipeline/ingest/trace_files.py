@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import os
@@ -18,6 +19,8 @@ import pyarrow.parquet as pq
 
 from purgatory.pipeline.errors import TraceError
 from purgatory.pipeline.ingest.column_mapping import Source
+from purgatory.pipeline.ingest.plain_data import CSV, csv_columns, json_columns
+from purgatory.pipeline.ingest.row_rules import TIMESTAMP
 from purgatory.pipeline.ingest.stores import TracePath
 from purgatory.trace.trace_schema import DERIVED, NULLABLE, RUN_FILE, TABLES, version_error
 
@@ -200,6 +203,7 @@ def _settings(
 
 
 JSON_ENDINGS = (".jsonl", ".jsonl.gz")
+PLAIN_ENDINGS = (".parquet", ".csv")
 UNFINISHED = ".parquet.part"
 _PARTS = "part-*.parquet"
 _CHUNK_BYTES = 1 << 20
@@ -267,6 +271,13 @@ def parquet_files(folder: TracePath, table: str) -> list[TracePath]:
     return _in_order(_listed(folder / table, _PARTS))
 
 
+def plain_files(folder: TracePath, table: str) -> list[TracePath]:
+    """The Parquet and CSV of one table of plain data: a file of its name, or all in its folder."""
+    files = [folder / (table + ending) for ending in PLAIN_ENDINGS]
+    parts = [path for ending in PLAIN_ENDINGS for path in _listed(folder / table, "*" + ending)]
+    return _in_order(path for path in [*files, *parts] if path.is_file())
+
+
 def unfinished_files(folder: TracePath, table: str) -> list[TracePath]:
     """The unfinished parts of one table, without a footer, that an interrupted writer left."""
     return _in_order(_listed(folder / table, "*" + UNFINISHED))
@@ -292,7 +303,7 @@ def read_part(path: TracePath, table: str, sources: Mapping[str, Source]) -> Par
     Raises:
         PartError: the file can't be read.
     """
-    if path.name.endswith(JSON_ENDINGS):
+    if path.name.endswith((*JSON_ENDINGS, CSV)):
         _check_compression(path)
         return Part(path, None, None)
     try:
@@ -309,6 +320,19 @@ def read_part(path: TracePath, table: str, sources: Mapping[str, Source]) -> Par
     return make_part(path, table, sources, columns, rows)
 
 
+def file_columns(path: TracePath) -> list[str]:
+    """The columns of a file of plain data, in their order; none if it can't be read."""
+    try:
+        if path.name.endswith(JSON_ENDINGS):
+            return json_columns(path)
+        if isinstance(path, Path) and path.suffix == CSV:
+            return csv_columns(path)
+        with path.open("rb") as content, pq.ParquetFile(content) as file:
+            return list(file.schema_arrow.names)
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error, pa.ArrowException):
+        return []
+
+
 def make_part(
     path: TracePath,
     table: str,
@@ -322,6 +346,7 @@ def make_part(
         PartError: a column is missing, or of another type.
     """
     kinds: dict[str, str] = {}
+    missing = []
     for column, kind in TABLES[table].items():
         source = sources[column]
         if source.name is None:
@@ -330,9 +355,10 @@ def make_part(
             _check_kind(path, source, kind, columns[source.name], rows)
             kinds[source.name] = columns[source.name]
         elif not (column in NULLABLE[table] or column in DERIVED.get(table, {})):
-            raise PartError(
-                f"{path}: the column {source.name!r} ({kind}) is missing", "missing column", rows
-            )
+            missing.append(f"{source.name!r} ({kind})")
+    if missing:
+        names = f"the column {missing[0]} is" if len(missing) == 1 else ", ".join(missing) + " are"
+        raise PartError(f"{path}: {names} missing", "missing column", rows)
     folded = {name.lower() for name in kinds}
     twin = next((name for name in columns if name not in kinds and name.lower() in folded), None)
     return Part(path, rows, tuple(kinds.items()), twin)
@@ -343,7 +369,8 @@ def _check_kind(path: TracePath, source: Source, kind: str, found: str, rows: in
     if source.values is not None:
         is_right = is_right or found in (*_WHOLE, "boolean")
     elif kind in _WHOLE:
-        is_right = is_right or found in _WHOLE
+        is_time = found == TIMESTAMP and source.is_time
+        is_right = is_right or found in _WHOLE or is_time
     if not is_right:
         raise PartError(
             f"{path}: the column {source.name!r} must be {kind}, and is {found}", "wrong type", rows
@@ -357,6 +384,8 @@ def _spark_kind(kind: pa.DataType) -> str:
         return f"array<{_spark_kind(kind.value_type)}>"
     if pa.types.is_decimal128(kind):
         return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_timestamp(kind):
+        return TIMESTAMP
     return _SPARK_KINDS.get(str(kind), str(kind))
 
 

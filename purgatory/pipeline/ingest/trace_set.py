@@ -13,24 +13,28 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
 
 from purgatory.pipeline.errors import TraceError
 from purgatory.pipeline.ingest.column_mapping import ColumnMapping, sources_of
+from purgatory.pipeline.ingest.plain_data import PLAIN_TABLES, PlainTable, plain_table
 from purgatory.pipeline.ingest.stores import TracePath
 from purgatory.pipeline.ingest.trace_files import (
     JSON_ENDINGS,
+    PLAIN_ENDINGS,
     Fault,
     FutureVersionError,
     Part,
     PartError,
     TraceHead,
+    file_columns,
     json_files,
     parquet_files,
+    plain_files,
     read_head,
     read_part,
     unfinished_files,
@@ -55,6 +59,7 @@ _AT_A_TIME = 16
 
 _GLOB_CHARACTERS = re.compile(r"([\\*?\[\]{}])")
 _JSON_TABLES = frozenset(table + ending for table in TABLES for ending in JSON_ENDINGS)
+_PLAIN_TABLES = frozenset(table + ending for table in TABLES for ending in PLAIN_ENDINGS)
 
 
 @dataclass(frozen=True)
@@ -76,12 +81,14 @@ class Trace(TraceHead):
     `complete` is false for a run that was interrupted: its operations still open then are in no
     table, and `duration_ms` is 0 if the run had no time to write it. `complete` is false, too,
     where parts or rows are missing that `run.json` names. `mapping` has the names of columns in
-    these files, where they differ.
+    these files, where they differ. `lacking` has the columns that plain data lacks, with the
+    anomalies that each would show.
     """
 
     folder: TracePath
     files: Mapping[str, Sequence[Part]]
     mapping: ColumnMapping
+    lacking: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
 
     @property
     def parts(self) -> Mapping[str, Sequence[TracePath]]:
@@ -120,7 +127,11 @@ class _Quarantine:
 
 
 def read_trace_set(
-    roots: Sequence[TracePath], mapping: ColumnMapping | None = None, *, strict: bool = False
+    roots: Sequence[TracePath],
+    mapping: ColumnMapping | None = None,
+    *,
+    strict: bool = False,
+    tables: Collection[str] = tuple(TABLES),
 ) -> TraceSet:
     """Find all traces in some folders, and read their heads.
 
@@ -131,6 +142,7 @@ def read_trace_set(
         roots: folders that are a trace each, or contain traces at any depth.
         mapping: of columns of other names.
         strict: raise instead of quarantining.
+        tables: those that are read: what is wrong with others leaves a trace complete.
 
     Raises:
         TraceError: a folder has no trace, no trace can be read, or two have one run id.
@@ -140,7 +152,7 @@ def read_trace_set(
         folders.update(dict.fromkeys(folder.resolve() for folder in _trace_folders(root)))
     quarantined: list[QuarantinedFile] = []
     by_run_id: dict[str, Trace] = {}
-    for trace, quarantine in _read_all(list(folders), mapping, strict):
+    for trace, quarantine in _read_all(list(folders), mapping, strict, tables):
         quarantined += quarantine.quarantined
         if trace is None:
             continue
@@ -177,7 +189,10 @@ def read_trace(folder: TracePath, mapping: ColumnMapping | None = None) -> Trace
 
 
 def _read_all(
-    folders: Sequence[TracePath], mapping: ColumnMapping | None, strict: bool
+    folders: Sequence[TracePath],
+    mapping: ColumnMapping | None,
+    strict: bool,
+    tables: Collection[str],
 ) -> Iterator[tuple[Trace | None, _Quarantine]]:
     """Read traces in turn; those of a store several at a time, since each response takes long.
 
@@ -188,7 +203,7 @@ def _read_all(
 
     def read(folder: TracePath) -> tuple[Trace | None, _Quarantine]:
         quarantine = _Quarantine(strict, stopped)
-        return _read(folder, mapping, quarantine), quarantine
+        return _read(folder, mapping, quarantine, tables), quarantine
 
     if all(isinstance(folder, Path) for folder in folders):
         yield from map(read, folders)
@@ -234,7 +249,11 @@ def _find_folders(root: TracePath) -> Iterator[TracePath]:
         if (
             RUN_FILE in files
             or not _JSON_TABLES.isdisjoint(files)
-            or any(json_files(folder, table) for table in TABLES.keys() & set(subfolders))
+            or not _PLAIN_TABLES.isdisjoint(files)
+            or any(
+                json_files(folder, table) or plain_files(folder, table)
+                for table in TABLES.keys() & set(subfolders)
+            )
         ):
             found = True
             subfolders.clear()
@@ -242,8 +261,9 @@ def _find_folders(root: TracePath) -> Iterator[TracePath]:
         subfolders.sort()
     if not found:
         raise TraceError(
-            f"{root}: contains no trace (a folder with {RUN_FILE}, or with lines of JSON such as "
-            "operations.jsonl); write one with purgatory simulate --trace DIR"
+            f"{root}: contains no trace (a folder with {RUN_FILE}, or with plain data: sends and "
+            "reads as .parquet, .jsonl or .csv, each a file of that name or in a folder of it); "
+            "write one with purgatory simulate --trace DIR"
         )
 
 
@@ -252,7 +272,10 @@ def _raise(error: OSError) -> None:
 
 
 def _read(
-    folder: TracePath, mapping: ColumnMapping | None, quarantine: _Quarantine
+    folder: TracePath,
+    mapping: ColumnMapping | None,
+    quarantine: _Quarantine,
+    tables: Collection[str] = tuple(TABLES),
 ) -> Trace | None:
     errors: dict[str, OSError] = {}
 
@@ -268,6 +291,24 @@ def _read(
     json_paths = {table: listed(json_files, table) for table in TABLES}
     parquet_paths = {table: listed(parquet_files, table) for table in TABLES}
     written_elsewhere = any(json_paths.values())
+    plain: dict[str, PlainTable] = {}
+    if not (folder / RUN_FILE).exists():
+        written_elsewhere = True
+        parquet_paths = {table: listed(plain_files, table) for table in TABLES}
+        for table in TABLES:
+            paths = parquet_paths[table] + json_paths[table]
+            columns = [name for path in paths for name in file_columns(path)]
+            if columns and table in PLAIN_TABLES:
+                plain[table] = plain_table(
+                    table, folder.name, list(dict.fromkeys(columns)), mapping
+                )
+        mapping = {
+            **(mapping or {}),
+            **{
+                table: {**(mapping or {}).get(table, {}), **one.sources}
+                for table, one in plain.items()
+            },
+        }
     try:
         head = read_head(folder, written_elsewhere=written_elsewhere)
     except TraceError as error:
@@ -276,13 +317,18 @@ def _read(
         quarantine.add(QuarantinedFile(folder.name, None, path, reason, str(error), None), error)
         return None
     before = len(quarantine.quarantined)
-    files = {
-        table: _read_parts(
-            head, table, parquet_paths[table] + json_paths[table], mapping, quarantine
-        )
-        for table in TABLES
-    }
-    trace = Trace(**vars(head), folder=folder, files=files, mapping=mapping or {})
+    files: dict[str, list[Part]] = {}
+    for table in TABLES:
+        paths = parquet_paths[table] + json_paths[table]
+        if table in plain and plain[table].problem:
+            path, detail = folder / table, f"{folder}: {plain[table].problem}"
+            quarantine.add(
+                QuarantinedFile(head.run_id, table, path, "missing column", detail, None),
+            )
+            paths = []
+        files[table] = _read_parts(head, table, paths, mapping, quarantine)
+    lacking = {table: one.lacking for table, one in plain.items() if one.lacking}
+    trace = Trace(**vars(head), folder=folder, files=files, mapping=mapping or {}, lacking=lacking)
     for table in TABLES:
         if table in errors:
             path, detail = folder / table, f"can't be read: {errors[table].strerror}"
@@ -292,7 +338,7 @@ def _read(
             )
         else:
             _check_whole(trace, table, written_elsewhere, quarantine)
-    lost = len(quarantine.quarantined) > before
+    lost = any(file.table in (None, *tables) for file in quarantine.quarantined[before:])
     return replace(trace, complete=False) if lost else trace
 
 
@@ -441,6 +487,28 @@ class RowCheck:
                 rows.items(), key=lambda of: (of[0][0] or "", of[0][1])
             )
         ]
+
+    def left_out(self) -> list[Row]:
+        """The counts of each run, by `run_id`, `table` and `reason`; `details` are of files."""
+        runs = {run_id for run_id, _, _ in self.bad} | {file.run_id for file in self.quarantined}
+        counts = {run_id: self._of(run_id).counts() for run_id in sorted(runs)}
+        details: dict[tuple[str, str | None, str], list[str]] = {}
+        for file in self.quarantined:
+            details.setdefault((file.run_id, file.table, file.reason), []).append(file.detail)
+        return [
+            {
+                "run_id": run_id,
+                **row,
+                "details": details.get((run_id, row["table"], row["reason"]), ()),
+            }
+            for run_id, rows in counts.items()
+            for row in rows
+        ]
+
+    def _of(self, run_id: str) -> RowCheck:
+        bad = {key: number for key, number in self.bad.items() if key[0] == run_id}
+        files = [file for file in self.quarantined if file.run_id == run_id]
+        return replace(self, bad=bad, quarantined=files)
 
     def by_run(self) -> dict[str, int]:
         """The number of omitted rows of each run; a file of unknown length counts as one."""

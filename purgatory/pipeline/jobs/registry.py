@@ -11,10 +11,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
+from purgatory.pipeline.ingest.plain_data import lacking_reasons
 from purgatory.pipeline.jobs.audit.anomalies import (
     AUDIT_TABLES,
     COUNTS_ORDER,
     EXPECTATIONS,
+    JUDGED_ORDER,
     SPLIT,
     SPLIT_US,
     WITNESSES,
@@ -304,7 +306,12 @@ def _audit_tables(
     traces: Sequence[Trace], check: RowCheck, options: Options
 ) -> Mapping[str, SmallTable]:
     configuration = configuration_of(traces, check.by_run())
-    rows = audit_settings(configuration, options.get("expect", ()))
+    lacking = [
+        (trace.run_id, anomaly, why)
+        for trace in traces
+        for anomaly, why in lacking_reasons(trace.lacking).items()
+    ]
+    rows = audit_settings(configuration, options.get("expect", ()), lacking)
     return {name: SmallTable(AUDIT_SETTINGS[name], rows[name]) for name in AUDIT_SETTINGS}
 
 
@@ -476,9 +483,10 @@ AUDIT = Job(
     },
     statements=lambda options: audit_chain(options["witnesses"], SPLIT, SPLIT_US),
     small_tables=_audit_tables,
-    outputs={"audit": COUNTS_ORDER, "witnesses": WITNESSES_ORDER},
+    outputs={"audit": COUNTS_ORDER, "judged": JUDGED_ORDER, "witnesses": WITNESSES_ORDER},
     views={
         "audit": _all_rows("audit"),
+        "judged": _all_rows("judged"),
         "witnesses": View("witnesses", runs=None, most=None, page="witnesses", for_page=True),
     },
     quarantine="never",
@@ -498,6 +506,7 @@ ANALYZE = Job(
         "attempts": ATTEMPTS_ORDER,
         "occupancy": OCCUPANCY_ORDERS["occupancy"],
         "audit": COUNTS_ORDER,
+        "judged": JUDGED_ORDER,
         "witnesses": WITNESSES_ORDER,
         "distribution": DISTRIBUTION_ORDER,
         "expiry": EXPIRY_ORDER,
@@ -511,6 +520,7 @@ ANALYZE = Job(
         "attempts": _all_rows("attempts"),
         "occupancy": View("occupancy", runs=MOST_PLOTTED_RUNS, most=None, page="occupancy"),
         "audit": _all_rows("audit"),
+        "judged": _all_rows("judged"),
         "witnesses": View("witnesses", runs=MOST_PLOTTED_RUNS, most=None, page="witnesses"),
         "distribution": _all_rows("distribution"),
         "expiry": _all_rows("expiry"),

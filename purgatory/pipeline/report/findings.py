@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from html import escape
 
+from purgatory.pipeline.jobs.audit.basis import nothing_judged
 from purgatory.pipeline.report.page import PagePart
 from purgatory.pipeline.report.sentences import (
     Finding,
@@ -38,6 +39,8 @@ class Results:
     expiry: Sequence[Row] = ()
     audit: Sequence[Row] = ()
     witnesses: Sequence[Row] = ()
+    judged: Sequence[Row] = ()
+    left_out: Sequence[Row] = ()
     slowest: Sequence[Row] = ()
     peaks: Sequence[Row] = ()
     hot_keys: Sequence[Row] = ()
@@ -109,7 +112,7 @@ def _incomplete(run: Row, results: Results) -> Iterator[Finding]:
 
 def _all_well(results: Results) -> Iterator[Finding]:
     """The finding of a run without failures, as far as these tables show."""
-    if not results.runs[0]["complete"]:
+    if not results.runs[0]["complete"] or results.left_out:
         return
     operations = {
         row["purgatory"]: row["operations"]
@@ -121,7 +124,7 @@ def _all_well(results: Results) -> Iterator[Finding]:
         parts.append(f"all {operations['Produce']:,} produces were answered in time")
     elif operations:
         parts.append(f"none of {sum(operations.values()):,} operations was late")
-    if results.audit:
+    if results.audit and not (results.judged and nothing_judged(results.judged[0])):
         parts.append("no record was lost, duplicated or reordered")
     if parts:
         yield Finding(f"Nothing went wrong: {', and '.join(parts)}.", Severity.FINE, "waits")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from html import escape
 
+from purgatory.pipeline.jobs.audit.basis import left_out_text
 from purgatory.pipeline.jobs.registry import MOST_PLOTTED_RUNS
 from purgatory.pipeline.report.audit_section import audit_section, worst_verdict
 from purgatory.pipeline.report.comparison import comparison_section, two_groups
@@ -60,7 +61,7 @@ def run_report(part: PagePart, results: Results, *, is_collapsed: bool = False) 
         [
             verdict_html(run, verdict(results, found)),
             f'<div class="{kind}">{findings_list(part, found, story + below)}{story}</div>',
-            _about(run),
+            _about(run, results.left_out),
             collapsible("Figures and plots", below) if is_collapsed else below,
         ]
     )
@@ -98,7 +99,7 @@ def _sections(part: PagePart, run: Row, results: Results) -> str:
     return "\n".join(filter(None, parts))
 
 
-def _about(run: Row) -> str:
+def _about(run: Row, left_out: Sequence[Row]) -> str:
     complete = run["complete"]
     seed = "" if run["seed"] is None else f"seed {run['seed']}, "
     mark = (
@@ -106,6 +107,8 @@ def _about(run: Row) -> str:
         if complete
         else '<span class="mark broken">incomplete</span>'
     )
+    if left_out:
+        mark += f' <span class="mark broken">left out: {escape(left_out_text(left_out))}</span>'
     return (
         f"<p>Scenario <strong>{escape(run['scenario'])}</strong>, {seed}"
         f"{run['duration_us'] / 1e6:,.3f} s. {mark}</p>"

@@ -6,6 +6,12 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Literal, NamedTuple
 
+from purgatory.pipeline.jobs.audit.basis import (
+    basis_text,
+    left_out_text,
+    nothing_judged,
+    unchecked_of,
+)
 from purgatory.pipeline.report.audit_section import missing_evidence, worst_verdict
 from purgatory.pipeline.report.findings import Results
 from purgatory.pipeline.report.page import PagePart, section
@@ -22,10 +28,12 @@ class Verdict(NamedTuple):
         validity: whether the guarantees of order, duplicates and losses hold; None where the job
             does not audit them.
         text: one line.
+        basis: what it rests on, in another.
     """
 
-    validity: Literal["valid", "invalid", "unknown"] | None
+    validity: Literal["valid", "invalid", "unknown", "unjudged"] | None
     text: str
+    basis: str = ""
 
 
 def verdict(results: Results, found: Sequence[Finding]) -> Verdict:
@@ -35,7 +43,25 @@ def verdict(results: Results, found: Sequence[Finding]) -> Verdict:
         results: the rows of this run only.
         found: its findings, the most severe first.
     """
-    failed = [one.headline for one in found if one.headline and one.severity < Severity.FINE]
+    judged = results.judged[0] if results.judged else {}
+    left_out, operations = results.left_out, results.waits or results.peaks
+    if nothing_judged(judged) and not operations and (judged or left_out or not results.audit):
+        text = basis_text({}, left_out)
+        return Verdict("unjudged", f"{text[0].upper()}{text[1:]}.")
+    basis = basis_text(judged, left_out, unchecked_of(results.audit)) if judged else ""
+    if not judged and left_out:
+        basis = f"left out: {left_out_text(left_out)}"
+    return _judged_verdict(results, found)._replace(basis=basis)
+
+
+def _judged_verdict(results: Results, found: Sequence[Finding]) -> Verdict:
+    violated = worst_verdict(results.audit) == "violation"
+    failed = [
+        one.headline
+        for one in found
+        if one.headline
+        and (one.severity == Severity.VIOLATION if violated else one.severity < Severity.FINE)
+    ]
     failures = list(dict.fromkeys(failed))
     texts = "; ".join(failures[:_MOST_HEADLINES])
     more = len(failures) - _MOST_HEADLINES
@@ -57,12 +83,14 @@ def verdict(results: Results, found: Sequence[Finding]) -> Verdict:
 def verdict_html(run: Row, given: Verdict) -> str:
     """The verdict as a line of HTML, with the injected faults."""
     mark = "" if given.validity is None else f"<strong>{given.validity.capitalize()}.</strong> "
+    rests = given.basis[:1].upper() + given.basis[1:]
+    basis = f"<br><small>{escape(rests)}.</small>" if rests else ""
     faults = "; ".join(fault_text(fault) for fault in run["faults"][:_MOST_HEADLINES])
     more = len(run["faults"]) - _MOST_HEADLINES
     faults += f"; {more:,} more" if more > 0 else ""
     injected = f" <small>Injected: {escape(faults)}.</small>" if faults else ""
     kind = given.validity or "none"
-    return f'<p class="verdict {kind}">{mark}{escape(given.text)}{injected}</p>'
+    return f'<p class="verdict {kind}">{mark}{escape(given.text)}{injected}{basis}</p>'
 
 
 def sums_section(part: PagePart, results: Results) -> str:

@@ -8,8 +8,10 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -25,16 +27,23 @@ WORKERS = 4
 
 
 @contextmanager
-def running_example(name: str, relay: str, folder: Path) -> Iterator[str]:
-    """Run an example under uvicorn with four workers, and return its URL."""
+def running_example(
+    name: str, relay: str, folder: Path, workers: int = WORKERS, errors: Path | None = None
+) -> Iterator[str]:
+    """Run an example under uvicorn with some workers, and return its URL.
+
+    Requests that wait when the context ends are waiting at SIGTERM.
+    """
     port = free_port()
     command = ["-m", "uvicorn", f"{name}:app", "--app-dir", str(EXAMPLES), "--port", str(port)]
-    server = subprocess.Popen(
-        [sys.executable, *command, "--workers", str(WORKERS), "--log-level", "warning"],
-        cwd=ROOT,
-        env=os.environ | {"RELAY": relay, "COUNTERS": str(folder / "counters.db")},
-        start_new_session=True,
-    )
+    with open(errors or os.devnull, "wb") as file:
+        server = subprocess.Popen(
+            [sys.executable, *command, "--workers", str(workers), "--log-level", "warning"],
+            cwd=ROOT,
+            env=os.environ | {"RELAY": relay, "COUNTERS": str(folder / "counters.db")},
+            start_new_session=True,
+            stderr=file if errors else None,
+        )
     url = f"http://127.0.0.1:{port}"
     try:
         asyncio.run(_wait_until_ready(url, server))
@@ -115,6 +124,48 @@ def test_post_in_one_worker_completes_the_polls_of_all(relay: str, tmp_path: Pat
 
     with running_example("shared_long_poll", relay, tmp_path) as url:
         assert Counter(asyncio.run(main(url))) == {1: 80}
+
+
+@pytest.mark.parametrize("kind", ["redis", "postgres"])
+def test_two_workers_survive_a_lost_relay_and_answer_at_sigterm(kind: str, tmp_path: Path) -> None:
+    errors, polls = tmp_path / "errors", 20
+    servers = {"redis": lambda: running_redis(tmp_path), "postgres": running_pausable_postgres}
+
+    async def get_all(url: str, queries: list[str]) -> list[tuple[int, object]]:
+        connector = aiohttp.TCPConnector(limit=0, force_close=True)
+        async with aiohttp.ClientSession(connector=connector) as session:
+
+            async def get(query: str) -> tuple[int, object]:
+                async with session.get(f"{url}/counters/{query}") as response:
+                    return response.status, await response.json()
+
+            return list(await asyncio.gather(*map(get, queries)))
+
+    async def post(url: str) -> int:
+        async with aiohttp.ClientSession() as session, session.post(f"{url}/counters/a") as done:
+            assert done.status == 200
+            number: int = await done.json()
+            return number
+
+    with servers[kind]() as relay, ThreadPoolExecutor(2) as pool:
+        with running_example("shared_long_poll", relay.url(), tmp_path, 2, errors) as url:
+
+            def later(queries: list[str]) -> Future[list[tuple[int, object]]]:
+                waiting = pool.submit(asyncio.run, get_all(url, queries))
+                time.sleep(3)  # until the workers have taken all of them
+                return waiting
+
+            bad = [f"a?{query}" for query in ("wait=nan", "wait=-1", f"above={2**70}", "above=x")]
+            assert {status for status, _ in asyncio.run(get_all(url, bad))} == {422}
+            waiting = later(["a?above=0&wait=60"] * polls)
+            relay.kill()
+            assert asyncio.run(post(url)) == 1
+            # Without the relay the next read of the store tells: each 5 s.
+            assert waiting.result(60) == [(200, 1)] * polls
+            relay.start()
+            waiting = later(["a?above=1&wait=60"] * polls)
+        assert waiting.result(60) == [(200, None)] * polls  # at SIGTERM
+    assert "Traceback" not in errors.read_text()
 
 
 def test_events_resume_after_the_last_one_that_a_client_has_seen(tmp_path: Path) -> None:

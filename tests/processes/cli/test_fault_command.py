@@ -94,6 +94,15 @@ def test_fault_is_requested_as_typed(
     assert ran.output.startswith(said)
 
 
+@pytest.mark.parametrize(
+    "typed", ["--control 127.0.0.1:1 lose-responses 1", "lose-responses 1 --control 127.0.0.1:1"]
+)
+def test_control_stands_before_or_behind_the_fault(typed: str) -> None:
+    ran = CliRunner().invoke(program, ["fault", *typed.split()])
+    assert ran.exit_code != 0
+    assert "no control responds at http://127.0.0.1:1:" in ran.stderr
+
+
 @pytest.mark.parametrize("former", FORMER_KINDS)
 def test_former_commands_exit_with_the_present_name(former: str) -> None:
     name, present = (kind.replace("_", "-") for kind in (former, FORMER_KINDS[former]))

@@ -30,7 +30,13 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 DOCUMENT_FOLDER = Path(__file__).parents[3] / "docs"
 DOCUMENT = (DOCUMENT_FOLDER / "pipeline.md").read_text(encoding="utf-8")
-PAGES = {"waits": "waits", "occupancy": "occupancy", "audit": "audit", "witnesses": "audit"}
+PAGES = {
+    "waits": "waits",
+    "occupancy": "occupancy",
+    "audit": "audit",
+    "judged": "audit",
+    "witnesses": "audit",
+}
 """The pages that describe tables of other jobs."""
 
 

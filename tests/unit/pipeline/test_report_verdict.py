@@ -33,7 +33,8 @@ EXPIRED: list[Row] = [
 
 def _verdict(**tables: Any) -> tuple[str | None, str]:
     results = Results(tables.pop("runs", [RUN]), **tables)
-    return verdict(results, findings(results))
+    validity, text, _ = verdict(results, findings(results))
+    return validity, text
 
 
 @pytest.mark.parametrize(
@@ -63,7 +64,15 @@ def _verdict(**tables: Any) -> tuple[str | None, str]:
             ("valid", "No guarantee is violated, and nothing failed."),
         ),
         ({"waits": EXPIRED}, (None, "2 of 8 produces (25.0 %) timed out.")),
-        ({}, (None, "No failures.")),
+        (
+            {
+                "runs": [{**RUN, "complete": False}],
+                "audit": [{**CASE, "verdict": "violation"}],
+                "waits": EXPIRED,
+            },
+            ("invalid", "Guarantees are violated: 3 acknowledged records are lost."),
+        ),
+        ({}, ("unjudged", "Nothing was judged: the trace has no rows.")),
     ],
 )  # fmt: skip
 def test_verdict_is_the_worst_of_the_findings(

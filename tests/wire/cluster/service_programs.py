@@ -239,6 +239,20 @@ def no_commit_on_revoke(run: Run) -> None:
     run.finish(effects=0 if run.is_right else ORDERS + len(done))
 
 
+def commit_past_failure(run: Run) -> None:
+    """Fails at an order, goes on and commits the batch; its twin tries the order again first."""
+    run.order()
+    worker = run.worker()
+    failed, *others = batch = run.take(worker, BATCH)
+    for message in others:
+        run.work(message)
+    if run.is_right:
+        run.work(failed)
+    worker.commit(batch)
+    worker.leave()
+    run.finish(ORDERS if run.is_right else ORDERS - 1)
+
+
 def rebalance_in_the_middle(run: Run) -> None:
     """Two workers do as one should; the second one comes when the first has done some."""
     run.order()

@@ -7,7 +7,9 @@ source.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -38,8 +40,10 @@ SERVICES: Mapping[Callable[[Run], None], Wrong | None] = {
     # Its producer got the refusal of the order; nobody sees that the service knew better.
     programs.outbox: Wrong("failed_send", "no-loss", by_effects=False, verdict="permitted"),
     programs.auto_commit_and_crash: Wrong("offset_without_result", "no-loss"),
+    programs.commit_past_failure: Wrong("offset_without_result", "no-loss"),
     programs.rebalance_in_the_middle: None,
 }
+DOCUMENT = Path(__file__).parents[3] / "docs" / "testing.md"
 EXPECTATIONS = ("once", "no-loss", "order")
 
 
@@ -85,3 +89,9 @@ def test_audit_finds_each_incorrect_service(service: Callable[[Run], None], kind
             seen = run.cluster.audit(expect=[wrong.expect], effects=run.effects)
         found = {(one.anomaly, one.verdict) for one in seen if one.count}
         assert (wrong.anomaly, wrong.verdict) in found, str(seen)
+
+
+def test_document_names_how_each_incorrect_service_is_found() -> None:
+    rows = re.findall(r"^\| .* \| `(\w+)`.* \| `(\w+)` \|$", DOCUMENT.read_text(), re.MULTILINE)
+    named = {_name(service): wrong.anomaly for service, wrong in SERVICES.items() if wrong}
+    assert {service: anomaly for anomaly, service in rows} == named

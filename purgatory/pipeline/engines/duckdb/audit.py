@@ -12,6 +12,7 @@ from purgatory.pipeline.engines.duckdb.sql_engine import DuckDBEngine, duckdb_ty
 from purgatory.pipeline.jobs.audit.anomalies import (
     AUDIT_TABLES,
     COUNTS_ORDER,
+    JUDGED_ORDER,
     OPTIONAL,
     SPLIT,
     SPLIT_US,
@@ -96,7 +97,8 @@ def audit_arrow(
         audit_tables(engine, configurations, witnesses, expect=expect)
         audit = _result(engine, "audit", COUNTS_ORDER).to_pylist()
         witness_rows = _result(engine, "witnesses", WITNESSES_ORDER).to_pylist()
-        return findings_of(audit, witness_rows, {}, expect, texts)
+        judged = _result(engine, "judged", JUDGED_ORDER).to_pylist()
+        return findings_of(audit, witness_rows, {}, expect, texts, judged=judged)
 
 
 # The audit of the tables of a user's connection, as in a notebook.

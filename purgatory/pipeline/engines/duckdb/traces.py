@@ -141,7 +141,7 @@ def open_traces(
     columns = None if run_options.mapping is None else read_mapping(run_options.mapping)
     locations = [without_hadoop(root) for root in roots]
     trace_set = read_trace_set(
-        resolve_locations(_s3, locations), columns, strict=run_options.strict
+        resolve_locations(_s3, locations), columns, strict=run_options.strict, tables=job.reads
     )
     target = None if out is None else without_hadoop(out)
     _check(target, trace_set, run_options.overwrite)

@@ -105,7 +105,10 @@ def open_traces(
         # Only a session can look at the stores that Spark reads.
         with _session(run_options, None) as session:
             trace_set = read_trace_set(
-                resolve_locations(lambda: HadoopFiles(session), roots), columns, strict=strict
+                resolve_locations(lambda: HadoopFiles(session), roots),
+                columns,
+                strict=strict,
+                tables=job.reads,
             )
             with (
                 _output(out, trace_set, overwrite, session) as folder,
@@ -113,7 +116,7 @@ def open_traces(
             ):
                 yield opened
         return
-    trace_set = read_trace_set(local, columns, strict=strict)
+    trace_set = read_trace_set(local, columns, strict=strict, tables=job.reads)
     with (
         _local_output(out, trace_set, overwrite) as folder,
         _session(run_options, _estimate_rows(trace_set, job.reads)) as session,

@@ -72,6 +72,9 @@ FETCHED_AGAIN = "fetched again by one consumer: a seek, or what it never got; ef
 NO_EFFECTS = "no effects: nothing tells whether what was delivered was processed"
 """The anomalies that brokers can't see."""
 
+NO_COLUMN = "no column "
+"""How the reason begins where plain data lacks the column that would show an anomaly."""
+
 NO_SENDS = "no sends in the trace"
 NONE_STORED = "every send failed"
 NO_READS = "no reads in the trace"
@@ -107,6 +110,9 @@ COUNTS_ORDER: Order = (
     ("setting", None),
 )
 """The order of the table `audit`: by run, anomaly as it is shown, the worst verdict first."""
+
+JUDGED_ORDER: Order = (("run_id", None),)
+"""The order of the table `judged`."""
 
 WITNESSES_ORDER: Order = (("run_id", None), ("anomaly", tuple(ANOMALIES)), ("rank", None))
 """The order of the table `witnesses`."""

@@ -48,6 +48,7 @@ _FILES = (
     "partial_transactions",
     "verdicts",
     "witnesses",
+    "judged",
 )
 
 
@@ -95,16 +96,20 @@ AUDIT_SETTINGS: Mapping[str, Mapping[str, str]] = {
         "needs_acknowledged": "boolean",
         "needs_reads": "boolean",
     },
+    "lacking": {"run_id": "string", "anomaly": "string", "lacks": "string"},
 }
 """The columns of the small tables.
 
 `anomalies` has a row for each: the expectation that it violates, whether it is found because
-something is not in the trace, and what it takes to look for it.
+something is not in the trace, and what it takes to look for it. `lacking` has the anomalies that
+can't be looked for in a run, and which column would show them.
 """
 
 
 def audit_settings(
-    configuration: Configuration, expect: Sequence[str]
+    configuration: Configuration,
+    expect: Sequence[str],
+    lacking: Sequence[tuple[str, str, str]] = (),
 ) -> Mapping[str, list[tuple[object, ...]]]:
     """The rows of `AUDIT_SETTINGS`; a `run_id` of None stands for all runs.
 
@@ -115,6 +120,7 @@ def audit_settings(
     needs = (NO_SENDS, NONE_STORED, NONE_ACKNOWLEDGED, NO_READS)
     return {
         **settings_rows(configuration),
+        "lacking": list(lacking),
         "anomalies": [
             (
                 anomaly,

@@ -6,6 +6,7 @@ findings.assert_no_violations()
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,11 +15,13 @@ from purgatory.pipeline.jobs.audit.anomalies import (
     EXPECTATIONS,
     GROUNDS,
     INDETERMINATE,
+    NO_COLUMN,
     NONE_ACKNOWLEDGED,
     UNREAD,
     UNREAD_COPIES,
     VIOLATION,
 )
+from purgatory.pipeline.jobs.audit.basis import JUDGED, basis_text, unchecked_of
 from purgatory.pipeline.jobs.audit.client_settings import expectation_names
 from purgatory.trace.table_rows import SHOWN_BYTES
 
@@ -66,6 +69,12 @@ class Findings(Sequence[Finding]):
         unchecked: anomalies that could not be checked, and why.
         bad_rows: the number of quarantined rows by run.
         undecided: the result of `undecided`.
+        judged: rows of the table `judged`.
+        left_out: the quarantined rows, counted by run, table and reason.
+
+    `basis` is a line on what the verdict rests on: how many records that were sent, acknowledged,
+    read, committed and applied; how many rows were left out; what was not looked for, and what
+    would show it.
     """
 
     def __init__(
@@ -74,11 +83,15 @@ class Findings(Sequence[Finding]):
         unchecked: Mapping[str, str],
         bad_rows: Mapping[str, int],
         undecided: Sequence[Finding] = (),
+        judged: Sequence[Mapping[str, Any]] = (),
+        left_out: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self._findings = tuple(findings)
         self.unchecked = unchecked
         self.bad_rows = bad_rows
         self.undecided = undecided
+        self.judged = {name: sum(row[name] for row in judged) for name in JUDGED}
+        self.left_out = left_out
 
     def __len__(self) -> int:
         return len(self._findings)
@@ -88,6 +101,11 @@ class Findings(Sequence[Finding]):
 
     def __str__(self) -> str:
         return "\n".join(map(str, self._findings)) or "no anomalies"
+
+    @property
+    def basis(self) -> str:
+        """What the verdict rests on, in a line."""
+        return basis_text(self.judged, self.left_out, self.unchecked)
 
     @property
     def violations(self) -> Sequence[Finding]:
@@ -107,14 +125,35 @@ class Findings(Sequence[Finding]):
         Raises:
             AssertionError: there is a violation; or the trace lacks the rows for a decision.
         """
+        __tracebackhide__ = True
         lines = []
-        if violations := self.violations:
+        if violations := _each_once(self.violations):
             lines += ["the audit found violations:", *map(str, violations)]
         if self.undecided and not allow_empty:
             lines += ["the audit could not decide:", *undecided_lines(self.undecided), _ADVICE]
         if lines:
-            raise AssertionError("\n".join(lines))
+            head, *others = lines
+            raise AssertionError("\n".join([head, f"({self.basis})", *others]))
+        passed.append(self.basis)
 
+
+def _each_once(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings without duplicates after a lost response that are all duplicates, too."""
+    duplicates = {
+        (one.run_id, one.group, one.verdict, one.setting, one.count)
+        for one in findings
+        if one.anomaly == "duplicate"
+    }
+    return [
+        one
+        for one in findings
+        if one.anomaly != "lost_ack_duplicate"
+        or (one.run_id, one.group, one.verdict, one.setting, one.count) not in duplicates
+    ]
+
+
+passed: deque[str] = deque(maxlen=100)
+"""What the last audits rest on that passed: the pytest plugin prints it."""
 
 _ADVICE = (
     "(Send what is to be audited, read it to its end, and tell the settings of the clients; "
@@ -128,6 +167,8 @@ def findings_of(
     bad_rows: Mapping[str, int],
     expect: Sequence[str] = (),
     texts: Mapping[int, bytes | None] | None = None,
+    judged: Sequence[Mapping[str, Any]] = (),
+    left_out: Sequence[Mapping[str, Any]] = (),
 ) -> Findings:
     """The rows of the tables `audit` and `witnesses` as findings. O(rows).
 
@@ -136,6 +177,7 @@ def findings_of(
         bad_rows: the number of quarantined rows by run.
         expect: the expectations.
         texts: the first bytes of keys and values by their ids, if known.
+        judged, left_out: as `Findings` has them.
     """
     witnesses_of_case: dict[tuple[object, ...], list[Mapping[str, Any]]] = {}
     for witness in witnesses:
@@ -147,16 +189,14 @@ def findings_of(
             for row in audit
             if row["count"]
         ],
-        {
-            row["anomaly"]: row["setting"]
-            for row in audit
-            if not row["count"] and row["verdict"] == INDETERMINATE
-        },
+        unchecked_of(audit),
         bad_rows,
         [
             Finding(**row, witnesses=tuple(witnesses_of_case.get(_case(row), ())))
             for row in undecided(audit, expect)
         ],
+        judged,
+        left_out,
     )
 
 
@@ -171,11 +211,21 @@ def undecided(
     expected = expectation_names(expect)
     expected_anomalies = {anomaly for name in expected for anomaly in EXPECTATIONS[name]}
 
+    sought = {row["anomaly"] for row in audit if row["count"] or row["verdict"] != INDETERMINATE}
+    hidden = {  # the anomalies of expectations of which plain data shows nothing
+        anomaly
+        for name in expected
+        if sought.isdisjoint(EXPECTATIONS[name])
+        for anomaly in EXPECTATIONS[name]
+    }
+
     def is_undecided(row: Mapping[str, Any]) -> bool:
         anomaly, why = row["anomaly"], row["setting"]
         if row["verdict"] != INDETERMINATE:
             return False
         if not row["count"]:
+            if why.startswith(NO_COLUMN):
+                return anomaly in hidden
             if why not in GROUNDS:  # a table that a trace may lack
                 return False
             return anomaly in expected_anomalies if expected else why != NONE_ACKNOWLEDGED

@@ -241,14 +241,17 @@ from (
             when of_commits and not has_commits then 'no commits in the trace'
             when anomaly in ('partial_transaction', 'zombie_write') and has_transactional
                 and not has_transactions then 'no transactions in the trace'
+            else lacks
         end as reason
     from (
         select
             anomalies.*,
             anomaly in ('offset_without_result', 'result_without_offset') as of_commits,
-            audited_runs.*
+            audited_runs.*,
+            lacks
         from audited_runs
         cross join anomalies
+        left join lacking using (run_id, anomaly)
     ) as pairs
 ) as reasons
 left join (

@@ -1,0 +1,225 @@
+"""Traces that are plain data: tables of sends and reads without `run.json`, as a program has them.
+
+What such a table lacks has a value that shows no anomaly by itself; the anomalies that it would
+take are named, and not looked for.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from purgatory.pipeline.ingest.column_mapping import ColumnMapping, Source, sources_of
+from purgatory.pipeline.jobs.audit.anomalies import NO_COLUMN
+from purgatory.trace.trace_schema import DERIVED, NULLABLE
+
+if TYPE_CHECKING:
+    from purgatory.pipeline.ingest.stores import TracePath
+
+
+class Default(NamedTuple):
+    """The value of a column that plain data lacks, and the anomalies that it would show."""
+
+    value: str | int | bool
+    shows: tuple[str, ...] = ()
+
+
+_DEFAULTS: Mapping[str, Mapping[str, Default]] = {
+    "sends": {
+        "outcome": Default("unknown", ("lost_write", "moved_write", "unseen")),
+        "producer": Default(0, ("multi_writer",)),
+        "sequence": Default(0, ("retry_reorder", "nonmonotonic_send", "sequence_gap")),
+        "attempt": Default(1, ("lost_ack_duplicate",)),
+        "send_us": Default(0, ("multi_writer",)),
+        "acks": Default(-1),
+        "group": Default("producers"),
+        "key": Default(0),
+        "size_bytes": Default(0),
+    },
+    "reads": {
+        "poll": Default(1, ("nonmonotonic_poll",)),
+        "applied": Default(False, ("reprocess", "effect_duplicate")),
+        "consumer": Default(0),
+        "group": Default("consumers"),
+        "time_us": Default(0),
+    },
+    "effects": {
+        "key": Default(0, ("key_order_violation",)),
+        "version": Default(0, ("key_order_violation",)),
+        "group": Default("consumers"),
+        "consumer": Default(0),
+        "time_us": Default(0),
+    },
+    "commits": {"group": Default("consumers"), "time_us": Default(0)},
+}
+
+PLAIN_TABLES = frozenset(_DEFAULTS)
+"""The tables that plain data may have in parts."""
+
+_MEANINGS: Mapping[str, str] = {
+    "topic": 'its topic, or { value = "name" } for the same in all rows',
+    "partition": "its number, or { value = 0 }",
+    "offset": "where it was read",
+    "value_id": "which record it is: any id or text, the same in sends and reads",
+}
+_FIRST_LINES = 100
+_MOST_FOUND = 20
+
+
+class PlainTable(NamedTuple):
+    """A table of plain data, with what it lacks.
+
+    Attributes:
+        sources: constants for the columns that it lacks.
+        lacking: these columns, with the anomalies that each would show.
+        problem: the columns without which it says nothing, in words; empty if it has all.
+    """
+
+    sources: Mapping[str, Source]
+    lacking: Mapping[str, Sequence[str]]
+    problem: str = ""
+
+
+def plain_table(
+    table: str, run_id: str, columns: Sequence[str], mapping: ColumnMapping | None
+) -> PlainTable:
+    """Return how a table of plain data is read.
+
+    Args:
+        table: its name in the schema.
+        run_id: that of rows without one.
+        columns: those of its files.
+        mapping: that of the command.
+    """
+    defaults = _DEFAULTS.get(table, {})
+    absent = [
+        name
+        for name, source in sources_of(table, mapping).items()
+        if source.name is not None
+        and source.name not in columns
+        and name != "run_id"
+        and name not in NULLABLE[table]
+        and name not in DERIVED.get(table, {})
+    ]
+    missing = [name for name in absent if name not in defaults]
+    if missing:
+        wanted = "; ".join(
+            f"{name} ({_MEANINGS[name]})" if name in _MEANINGS else name for name in missing
+        )
+        found = ", ".join(columns[:_MOST_FOUND]) or "none"
+        problem = f"{table} lacks {wanted}. It has {found}: name them by --mapping"
+        return PlainTable({}, {}, problem)
+    values = {name: defaults[name].value for name in absent}
+    if sources_of(table, mapping)["run_id"].name not in columns:
+        values["run_id"] = run_id
+    return PlainTable(
+        {name: Source(None, value=value) for name, value in values.items()},
+        {name: defaults[name].shows for name in absent},
+    )
+
+
+def lacking_reasons(lacking: Mapping[str, Mapping[str, Sequence[str]]]) -> dict[str, str]:
+    """The anomalies that can't be looked for, and the first column that each would take."""
+    reasons: dict[str, str] = {}
+    for table, columns in lacking.items():
+        for column, anomalies in columns.items():
+            for anomaly in anomalies:
+                reasons.setdefault(anomaly, f"{NO_COLUMN}{column} in {table}")
+    return reasons
+
+
+def json_columns(path: TracePath) -> list[str]:
+    """The fields of the first lines of a file of JSON lines, in their order.
+
+    Raises:
+        OSError, EOFError: the file can't be read.
+    """
+    columns: dict[str, None] = {}
+    with path.open("rb") as raw, gzip.open(raw) if path.name.endswith(".gz") else raw as file:
+        for line in islice(file, _FIRST_LINES):
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(row, dict):
+                columns.update(dict.fromkeys(row))
+    return list(columns)
+
+
+# CSV, as lines of JSON: the same rules hold for its rows.
+
+
+CSV = ".csv"
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,18})")
+_WORDS: Mapping[str, Any] = {"true": True, "True": True, "false": False, "False": False}
+_LINES = 20_000
+
+
+def csv_columns(path: Path) -> list[str]:
+    """The names in the first line of a file of CSV.
+
+    Raises:
+        OSError, UnicodeDecodeError, csv.Error: the file can't be read.
+    """
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        return next(csv.reader(file), [])
+
+
+def csv_lines(
+    path: Path, texts: frozenset[str] = frozenset(), times: frozenset[str] = frozenset()
+) -> Iterator[list[bytes]]:
+    """The rows of a file of CSV as lines of JSON; an empty cell is null. O(bytes).
+
+    Args:
+        path: the file; its first line has the names.
+        texts: the columns whose numbers stay texts.
+        times: those whose cells may be dates with times, as ISO 8601 has them.
+    """
+    with path.open(encoding="utf-8-sig", newline="", errors="replace") as file:
+        rows = csv.reader(file)
+        names = next(rows, [])
+        lines = [b""]  # the names' line, which is no row
+        for row in rows:
+            lines.append(_json_line(names, row, texts, times) if row else b"")
+            if len(lines) >= _LINES:
+                yield lines
+                lines = []
+        yield lines
+
+
+def _json_line(
+    names: Sequence[str], row: Sequence[str], texts: frozenset[str], times: frozenset[str]
+) -> bytes:
+    if len(row) != len(names):
+        return ",".join(row).replace("\n", " ").encode()  # torn
+    cells = {
+        name: cell if name in texts else _time(cell) if name in times else _cell(cell)
+        for name, cell in zip(names, row, strict=True)
+        if cell
+    }
+    return json.dumps(cells, ensure_ascii=False).encode()
+
+
+def _cell(text: str) -> Any:
+    return int(text) if _WHOLE.fullmatch(text) else _WORDS.get(text, text)
+
+
+def _time(text: str) -> Any:
+    """Microseconds since 1970, of UTC where the text names no zone."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return _cell(text)
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    return (time - _EPOCH) // timedelta(microseconds=1)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -1,0 +1,165 @@
+"""The first line of each job, and its exit status, of traces with nothing or with half to judge."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import purgatory
+from purgatory.cli.main import program
+
+Rows = Mapping[str, Sequence[Mapping[str, Any] | str]]
+
+OPERATION = {
+    "broker": 1,
+    "purgatory": "Produce",
+    "operation": 1,
+    "keys": 1,
+    "timeout_ms": 100,
+    "start_us": 0,
+    "end_us": 10,
+    "outcome": "completed",
+    "kind": "producer",
+}
+SEND = {
+    "group": "w",
+    "producer": 0,
+    "sequence": 0,
+    "attempt": 1,
+    "key": 1,
+    "value_id": 7,
+    "acks": -1,
+    "outcome": "ok",
+    "send_us": 0,
+    "answer_us": 5,
+    "topic": "t",
+    "partition": 0,
+    "offset": 0,
+    "size_bytes": 1,
+}
+READ = {
+    "group": "r",
+    "consumer": 0,
+    "poll": 1,
+    "topic": "t",
+    "partition": 0,
+    "offset": 0,
+    "value_id": 7,
+    "time_us": 9,
+    "applied": True,
+}
+WHOLE: Rows = {"operations": [OPERATION], "sends": [SEND], "reads": [READ]}
+TORN = '{"torn'
+TRACES: Mapping[str, Rows] = {
+    "empty": {"operations": [], "sends": [], "reads": []},
+    "foreign": {table: [{"level": "info", "message": "started"}] for table in WHOLE},
+    "half": {table: [*rows, TORN] for table, rows in WHOLE.items()},
+    "bad": {
+        table: [{**row, "run_id": "other"} for row in rows if isinstance(row, dict)]
+        for table, rows in WHOLE.items()
+    },
+}
+_NOTHING = "nothing was judged"
+FIRST_LINES: Mapping[str, Mapping[str, str]] = {
+    "empty": {
+        "waits": f"empty: {_NOTHING}: no operations",
+        "occupancy": f"empty: {_NOTHING}: nothing was pending",
+        "audit": f"empty: {_NOTHING}: the trace has no rows",
+        "analyze": f"empty: {_NOTHING}: the trace has no rows",
+    },
+    "foreign": {
+        "waits": f"foreign: {_NOTHING}: 1 row (operations: missing column) left out",
+        "occupancy": f"foreign: {_NOTHING}: 1 row (operations: missing column) left out",
+        "audit": f"foreign: {_NOTHING}: 1 file (reads: missing column), 1 file (sends: ",
+        "analyze": f"foreign: {_NOTHING}: 1 row (operations: missing column), ",
+    },
+    "half": {
+        "waits": "half: left out: 1 row (operations: torn line)",
+        "occupancy": "half: left out: 1 row (operations: torn line)",
+        "audit": (
+            "half: judged: 1 sent, 1 acknowledged, 1 read, 0 committed, 1 applied; left out: 1 row "
+            "(reads: torn line), 1 row (sends: torn line); not looked for: key_order_violation, "
+        ),
+        "analyze": "half: judged: 1 sent, 1 acknowledged, 1 read, 0 committed, 1 applied; ",
+    },
+    "bad": {
+        "waits": f"bad: {_NOTHING}: 1 row (operations: row of another run) left out",
+        "occupancy": f"bad: {_NOTHING}: 1 row (operations: row of another run) left out",
+        "audit": f"bad: {_NOTHING}: 1 row (reads: row of another run), 1 row (sends: ",
+        "analyze": f"bad: {_NOTHING}: 1 row (operations: row of another run), ",
+    },
+}
+
+
+def write(folder: Path, rows: Rows) -> Path:
+    folder.mkdir()
+    for table, lines in rows.items():
+        texts = (line if isinstance(line, str) else json.dumps(line) for line in lines)
+        (folder / f"{table}.jsonl").write_text("".join(f"{text}\n" for text in texts))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a trace of each kind."""
+    folder = tmp_path_factory.mktemp("traces")
+    for kind, rows in TRACES.items():
+        write(folder / kind, rows)
+    return folder
+
+
+def run(job: str, trace: Path, *arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(program, [job, str(trace), "--engine", "duckdb", *arguments])
+    return result.exit_code, result.output
+
+
+@pytest.mark.parametrize("job", ["waits", "occupancy", "audit"])
+def test_job_says_first_what_it_judged(job: str, traces: Path) -> None:
+    status, output = run(job, traces)
+    for kind, lines in FIRST_LINES.items():
+        assert any(line.startswith(lines[job]) for line in output.splitlines()), (kind, output)
+    assert output.startswith(tuple(lines[job] for lines in FIRST_LINES.values()))
+    assert status == 3
+
+
+@pytest.mark.parametrize(("arguments", "status"), [((), 3), (("--allow-empty",), 0)])
+def test_empty_run_ends_a_job_with_3(traces: Path, arguments: list[str], status: int) -> None:
+    assert run("waits", traces / "empty", *arguments)[0] == status
+    assert run("waits", traces / "half", *arguments)[0] == 0
+
+
+@pytest.fixture(scope="module")
+def analyzed(traces: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, str, str]:
+    """The exit status, the output and the page of an analysis of all traces."""
+    out = tmp_path_factory.mktemp("out") / "out"
+    status, output = run("analyze", traces, "--out", str(out))
+    return status, output, (out / "report.html").read_text()
+
+
+@pytest.mark.parametrize("kind", TRACES)
+def test_analysis_says_first_what_it_judged(analyzed: tuple[int, str, str], kind: str) -> None:
+    status, output, page = analyzed
+    assert status == 3
+    assert any(line.startswith(FIRST_LINES[kind]["analyze"]) for line in output.splitlines())
+    part = page[page.index(f">{kind}</h2>") :]
+    verdict = part[part.index('<p class="verdict') :].partition("</p>")[0]
+    if kind == "half":
+        assert "Judged: 1 sent" in verdict
+        assert "left out: 1 row (operations: torn line)" in verdict
+    else:
+        assert verdict.startswith('<p class="verdict unjudged"><strong>Unjudged.</strong> Nothing')
+    assert "Nothing went wrong" not in page
+    assert '<span class="mark">fine' not in page
+
+
+def test_passed_audit_says_what_it_rests_on(traces: Path) -> None:
+    findings = purgatory.audit(traces / "half", expect=["once"])
+    findings.assert_no_violations()
+    assert findings.basis.startswith("judged: 1 sent, 1 acknowledged, 1 read, 0 committed, 1 appl")
+    with pytest.raises(AssertionError, match=r"could not decide:\n\(nothing was judged: 1 row "):
+        purgatory.audit(traces / "bad").assert_no_violations()

@@ -1,0 +1,153 @@
+"""Plain data as a trace: tables of sends and reads in Parquet, JSON lines or CSV, and no more."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+import purgatory
+from purgatory.cli.main import program
+from purgatory.pipeline.errors import TraceError
+from purgatory.pipeline.ingest.trace_set import read_trace_set
+
+Table = Sequence[Mapping[str, Any]]
+DOCUMENT = Path(__file__).parents[3] / "docs" / "traces.md"
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+SENDS: Table = [
+    {"topic": "orders", "shard": 0, "place": 0, "id": "a", "status": "acked", "at": NOON},
+    {"topic": "orders", "shard": 0, "place": 1, "id": "b", "status": "acked", "at": NOON},
+    {"topic": "orders", "shard": 0, "place": 2, "id": "c", "status": "acked", "at": NOON},
+]
+READS: Table = [
+    {"topic": "orders", "shard": 0, "place": 0, "id": "a"},
+    {"topic": "orders", "shard": 0, "place": 2, "id": "c"},
+]
+MAPPING = """
+[sends]
+partition = "shard"
+offset = "place"
+value_id = "id"
+send_us = "at"
+outcome = { from = "status", values = { acked = "ok" } }
+
+[reads]
+partition = "shard"
+offset = "place"
+value_id = "id"
+"""
+
+
+def write_parquet(path: Path, rows: Table) -> None:
+    pq.write_table(pa.Table.from_pylist([dict(row) for row in rows]), path)
+
+
+def write_csv(path: Path, rows: Table) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def write_json(path: Path, rows: Table) -> None:
+    path.write_text("".join(f"{json.dumps(row, default=_microseconds)}\n" for row in rows))
+
+
+def _microseconds(time: datetime) -> int:
+    return int(time.timestamp() * 1_000_000)
+
+
+WRITERS: Mapping[str, Callable[[Path, Table], None]] = {
+    "parquet": write_parquet,
+    "csv": write_csv,
+    "jsonl": write_json,
+}
+
+
+@pytest.fixture
+def mapping(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.toml"
+    path.write_text(MAPPING)
+    return path
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.parametrize("in_folders", [False, True], ids=["files", "folders"])
+def test_plain_data_is_audited(kind: str, in_folders: bool, tmp_path: Path, mapping: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    for table, rows in (("sends", SENDS), ("reads", READS)):
+        path = folder / f"{table}.{kind}"
+        if in_folders:
+            (folder / table).mkdir()
+            path = folder / table / f"january.{kind}"
+        WRITERS[kind](path, rows)
+    found = purgatory.audit(folder, expect=["no-loss"], mapping=mapping)
+    (lost,) = [one for one in found.violations if one.anomaly == "lost_write"]
+    (event,) = lost.witnesses[0]["events"]
+    assert (event["value_id"], event["offset"]) == ("b", 1)
+    assert event["time_us"] == _microseconds(NOON)
+    assert found.basis.startswith("judged: 3 sent, 3 acknowledged, 2 read, 0 committed, 0 applied")
+    assert found.unchecked["retry_reorder"] == "no column sequence in sends"
+    assert found.unchecked["effect_duplicate"] == "no column applied in reads"
+    assert {one.anomaly for one in found.undecided} == set()
+
+
+def test_expectation_without_its_columns_is_not_decided(tmp_path: Path, mapping: Path) -> None:
+    write_csv(tmp_path / "sends.csv", SENDS)
+    write_csv(tmp_path / "reads.csv", READS)
+    found = purgatory.audit(tmp_path, expect=["one-writer"], mapping=mapping)
+    with pytest.raises(AssertionError, match=r"no column producer in sends .*: .*multi_writer"):
+        found.assert_no_violations()
+
+
+def test_columns_that_are_missing_are_named_at_once(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    write_csv(folder / "sends.csv", SENDS)
+    write_csv(folder / "reads.csv", READS)
+    result = CliRunner().invoke(program, ["audit", str(folder), "--engine", "duckdb"])
+    assert result.exit_code == 3
+    first, *details = result.output.splitlines()
+    assert first.startswith("mine: nothing was judged: 1 file (reads: missing column), 1 file (")
+    assert "sends lacks value_id (which record it is: any id or text" in " ".join(details[:2])
+    assert "partition (its number, or { value = 0 })" in details[0]
+    assert "reads lacks partition" in " ".join(details[:2])
+    assert "It has topic, shard, place, id" in " ".join(details[:2])
+    with pytest.raises(TraceError, match=r"sends lacks value_id .* partition"):
+        read_trace_set([folder], strict=True)
+
+
+def test_torn_row_of_csv_is_quarantined_by_its_line(tmp_path: Path, mapping: Path) -> None:
+    write_csv(tmp_path / "sends.csv", SENDS)
+    write_csv(tmp_path / "reads.csv", READS)
+    with (tmp_path / "reads.csv").open("a") as file:
+        file.write('orders,0\norders,0,1,"b"\n')
+    found = purgatory.audit(tmp_path, mapping=mapping)
+    assert "3 read" in found.basis
+    assert "left out: 1 row (reads: torn line)" in found.basis
+    assert found.count("lost_write") == 0
+
+
+def test_document_begins_with_data_of_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = DOCUMENT.read_text()
+    section = text[text.index("## My own data in ten lines") :]
+    assert text.index("## My own data in ten lines") == text.index("## ")
+    python, shown = re.findall(r"^```(?:python)?\n(.*?)^```$", section, re.M | re.S)[:2]
+    assert len(list(filter(None, python.splitlines()))) <= 10
+    monkeypatch.chdir(tmp_path)
+    printed: list[str] = []
+    exec(compile(python, str(DOCUMENT), "exec"), {"print": lambda text: printed.append(str(text))})
+    for line in shown.splitlines():
+        assert line.removesuffix(" ...") in "\n".join(printed)
