@@ -245,7 +245,6 @@ class ThreadedLoop(TakesEffects, ABC, Generic[AnyServed]):
         from purgatory.pipeline.engines.duckdb.audit import audit_arrow
         from purgatory.pipeline.jobs.audit.anomalies import AUDIT_TABLES
         from purgatory.pipeline.jobs.audit.client_settings import observed
-        from purgatory.trace.effects import effects_table
 
         def tables() -> Mapping[str, Any]:
             return rows.tables(

@@ -15,11 +15,10 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-import pyarrow as pa
-
-from purgatory.trace.trace_writer import arrow_schema
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Effect(NamedTuple):
@@ -191,6 +190,11 @@ def effects_table(
         ValueError: as `effect_rows` has it.
     """
     rows = effect_rows(given, groups_by_topic(reads, commits))
+    # Reading Arrow takes longer than starting a cluster that records nothing.
+    import pyarrow as pa
+
+    from purgatory.trace.trace_writer import arrow_schema
+
     return pa.Table.from_pylist(
         [{"run_id": run_id, **row} for row in rows], schema=arrow_schema("effects")
     )
