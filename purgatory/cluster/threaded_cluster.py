@@ -26,7 +26,7 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from purgatory.cluster.cluster import Cluster, cluster_state
 from purgatory.cluster.config import ClusterConfig
@@ -45,9 +45,6 @@ if TYPE_CHECKING:
     from purgatory.pipeline.jobs.audit.client_settings import RunConfiguration
     from purgatory.pipeline.jobs.audit.findings import Findings
 
-T = TypeVar("T")
-_START_TIMEOUT_S = 30.0
-
 
 AnyServed = TypeVar("AnyServed", bound=Served)
 
@@ -61,6 +58,9 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
         recorded: record events in memory, for `audit`, in place of `trace`: some hundred bytes for
             each record that is sent or read.
     """
+
+    start_timeout_s: ClassVar[float] = 30.0
+    """The longest start."""
 
     def __init__(
         self, name: str, trace: ClusterTrace | None = None, recorded: bool = False
@@ -127,8 +127,8 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
         """
         self._process_id = os.getpid()
         self._thread.start()
-        if not self._started.wait(_START_TIMEOUT_S):
-            raise ClusterError(f"the {self._name} did not start within {_START_TIMEOUT_S:g} s")
+        if not self._started.wait(self.start_timeout_s):
+            raise ClusterError(f"the {self._name} did not start within {self.start_timeout_s:g} s")
         if self._failure is not None:
             self._thread.join()
             raise self._failure

@@ -13,7 +13,13 @@ from kio.index import load_response_schema
 from purgatory.cluster import ThreadedCluster
 from purgatory.cluster.listeners import Endpoint
 from purgatory.proxy import ThreadedProxy
-from purgatory.proxy.addresses import KNOWN_VERSIONS, Addresses, ProxiedBroker, has_addresses
+from purgatory.proxy.addresses import (
+    KNOWN_VERSIONS,
+    Addresses,
+    ProxiedBroker,
+    TopicIds,
+    has_addresses,
+)
 from tests.wire.cluster.raw_client import RawClient
 from tests.wire.cluster.wire_values import ALL_VERSIONS, record_batch
 
@@ -98,7 +104,7 @@ def test_two_concurrent_responses_with_a_new_broker_make_one_listener() -> None:
         listened.append(broker)
 
     async def main() -> None:
-        addresses = Addresses([], listen)
+        addresses = Addresses([], listen, TopicIds())
         learning = [addresses.learn(3, Endpoint("kafka-3", 9092)) for _ in range(2)]
         await asyncio.gather(*learning)
         assert addresses.brokers == listened
