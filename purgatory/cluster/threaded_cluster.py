@@ -200,6 +200,11 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
         await control.start()
         return control.page_url
 
+    def forget_recorded(self) -> None:
+        """Drop what was recorded so far: an audit begins here. Without a record, nothing."""
+        if self._rows is not None:
+            self.call(self._rows.forget)
+
     def audit(
         self,
         configuration: RunConfiguration | None = None,
@@ -387,6 +392,11 @@ class ThreadedCluster(ThreadedLoop[Cluster]):
             cluster.controller.create_topic(name, partitions, replicas, checked)
 
         self.call(create)
+
+    def settle(self) -> None:
+        """End all faults, and revive all dead brokers."""
+        self.fault.end_all()
+        self.call(self.running.settle)
 
     @asynccontextmanager
     async def _running(self) -> AsyncIterator[Cluster]:

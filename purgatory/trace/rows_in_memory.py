@@ -37,6 +37,11 @@ class RowsInMemory:
     def operation(self, row: OperationRow) -> None:
         """Ignore the row."""
 
+    def forget(self) -> None:
+        """Drop all rows."""
+        for rows in self._rows.values():
+            rows.clear()
+
     def tables(
         self,
         run_id: str,
