@@ -205,6 +205,10 @@ class RealKafka:
         """Whether a broker's process is there, also while it is paused."""
         return self._processes.is_running(broker_id)
 
+    def pid(self, broker_id: int) -> int | None:
+        """Return the number of a broker's process, for jstack and the like; None: it is dead."""
+        return self._processes.pid(broker_id)
+
     def _live(self) -> list[int]:
         """The brokers that may answer."""
         return [
