@@ -202,8 +202,9 @@ class ThreadedLoop(ABC, Generic[AnyServed]):
 
     def forget_recorded(self) -> None:
         """Drop what was recorded so far: an audit begins here. Without a record, nothing."""
-        if self._rows is not None:
-            self.call(self._rows.forget)
+        rows, trace = self._rows, self._trace
+        if rows is not None and trace is not None:
+            self.call(lambda: rows.forget(trace.now_us()))
 
     def audit(
         self,

@@ -87,9 +87,13 @@ class Admin:
     async def _ask_any(
         self, api: tuple[int, int], body: Mapping[str, Any], wait_s: float = 0
     ) -> Any:
+        failure = ClusterError("no broker of Kafka lives")
         for broker_id in self._live():
-            return await self.ask(broker_id, api, body, wait_s)
-        raise ClusterError("no broker of Kafka lives")
+            try:
+                return await self.ask(broker_id, api, body, wait_s)
+            except ClusterError as error:
+                failure = error
+        raise failure
 
     async def metadata(self, broker_id: int | None = None) -> Any:
         """Return a Metadata response about all topics, of one broker or of any."""

@@ -110,6 +110,8 @@ class RealKafka:
             self._live,
         )
         self._changing = {broker_id: asyncio.Lock() for broker_id in self.config.broker_ids}
+        self._ready: set[int] = set()
+        """The brokers that have answered since their start."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped = False
 
@@ -133,6 +135,7 @@ class RealKafka:
                 self._processes.run(broker_id)
             for broker_id in self.config.broker_ids:
                 await self._answers(broker_id, len(self.config.broker_ids))
+                self._ready.add(broker_id)
             known = {topic.name for topic in (await self._admin.metadata()).topics}
             for topic in self.config.topics:
                 if topic.name not in known:  # otherwise the data folder has it
@@ -214,8 +217,12 @@ class RealKafka:
         return [
             broker_id
             for broker_id in self.config.broker_ids
-            if self.is_alive(broker_id) and not self.fault.is_paused(broker_id)
+            if self._is_ready(broker_id) and not self.fault.is_paused(broker_id)
         ]
+
+    def _is_ready(self, broker_id: int) -> bool:
+        """Whether a broker lives, and has answered since its start."""
+        return broker_id in self._ready and self.is_alive(broker_id)
 
     async def kill(self, broker_id: int) -> None:
         """Kill a broker's process, and cut its clients' connections.
@@ -223,6 +230,7 @@ class RealKafka:
         One that is being started is killed afterwards.
         """
         async with self._changing[broker_id]:
+            self._ready.discard(broker_id)
             await asyncio.to_thread(self._processes.kill, broker_id)
             for proxy in self._proxies.values():
                 await proxy.refuse_clients(broker_id)
@@ -239,6 +247,7 @@ class RealKafka:
             if not self.is_alive(broker_id):
                 await asyncio.to_thread(self._processes.run, broker_id)
                 await self._answers(broker_id, 1)
+                self._ready.add(broker_id)
                 for proxy in self._proxies.values():
                     await proxy.accept_clients(broker_id)
 
@@ -282,7 +291,7 @@ class RealKafka:
                     "id": broker_id,
                     "address": str(broker.listeners[0].address),
                     "listener": str(broker.listeners[0].endpoint),
-                    "alive": self.is_alive(broker_id),
+                    "alive": self._is_ready(broker_id),
                     "connections": sum(len(one.connections) for one in broker.listeners),
                     "requests": dict(sum((one.requests for one in broker.listeners), Counter())),
                 }
@@ -306,7 +315,7 @@ class RealKafka:
                     "id": broker_id,
                     "host": broker.listeners[0].endpoint.host,
                     "port": broker.listeners[0].endpoint.port,
-                    "alive": self.is_alive(broker_id),
+                    "alive": self._is_ready(broker_id),
                     "connections": sum(len(one.connections) for one in broker.listeners),
                     "purgatories": [],
                 }

@@ -211,7 +211,7 @@ def test_slow_responses_are_felt_by_a_consumer(kafka: ThreadedRealKafka, topic: 
         assert time.monotonic() - began_s > 0.9
 
 
-def test_lower_leader_epochs_are_seen_in_metadata(kafka: ThreadedRealKafka, topic: str) -> None:
+def test_lower_leader_epochs_are_felt_by_a_consumer(kafka: ThreadedRealKafka, topic: str) -> None:
     first = partition_of(kafka, topic)["leader"]
     with kafka.fault.kill(first):
         wait_until(lambda: partition_of(kafka, topic)["leader"] not in (first, -1))
@@ -224,11 +224,16 @@ def test_lower_leader_epochs_are_seen_in_metadata(kafka: ThreadedRealKafka, topi
 
     current = epoch()
     assert current > 0
+    ConfluentClient(kafka.bootstrap_servers).produce(topic, [b"one"])
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": topic})
     with kafka.fault.lower_leader_epochs(topic=topic, epochs=1):
         assert epoch() == current - 1
-        client = ConfluentClient(kafka.bootstrap_servers)
-        client.produce(topic, [b"one"])  # an old epoch must not keep a producer from its leader
-        assert len(client.read(topic, 0, 1)) == 1
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        assert consumer.poll(3) is None, "the leader refuses what comes with an earlier epoch"
+    message = consumer.poll(_PATIENCE_S)
+    assert message is not None
+    assert message.value() == b"one"
+    consumer.close()
 
 
 # The proxy beside a real Kafka.
@@ -264,6 +269,8 @@ def test_share_consumers_reads_are_in_the_trace(kafka: ThreadedRealKafka, topic:
 def test_hints_to_the_leader_have_the_proxys_address(
     kafka: ThreadedRealKafka, topic: str, api_key: int, version: int
 ) -> None:
+    topic = f"{topic}-alone"  # the other broker is no replica, from which consumers may read
+    kafka.create_topic(topic, replication=1)
     leader = partition_of(kafka, topic)["leader"]
     other = leader % 3 + 1
     body = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
