@@ -76,7 +76,9 @@ class RowsInMemory:
         return {name: _table(name, run_id, table_rows) for name, table_rows in rows.items()}
 
     def _later(self, name: str, rows: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
-        place = _BEGINS[name]
+        place = _BEGINS.get(name)  # none has operations, nor effects
+        if place is None:
+            return rows
         return [row for row in rows if cast(int, row[place]) >= self._from_us]
 
 

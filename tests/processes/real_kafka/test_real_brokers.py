@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, ShareConsumer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from purgatory.cluster import ClusterConfig, ClusterError, GroupConfig, Listener, Tls, TopicSpec
 from purgatory.proxy import ProxyConfig, ThreadedProxy, UpstreamTls
@@ -317,7 +318,7 @@ def test_second_proxy_before_a_real_kafka_has_its_logins(
         client = ConfluentClient(proxy.bootstrap_servers)
         settings: dict[str, Any] = {"security.protocol": "SASL_PLAINTEXT", **login}
         client.produce(topic, [b"one"], **settings)
-        settings["sasl.password"] = "wrong"
+        settings |= {"sasl.password": "wrong", "message.timeout.ms": 3_000}
         with pytest.raises((KafkaException, AssertionError)):
-            client.produce(topic, [b"two"], **settings, **{"message.timeout.ms": 3_000})
+            client.produce(topic, [b"two"], **settings)
     assert partition_of(kafka, topic)["high_watermark"] == 1
