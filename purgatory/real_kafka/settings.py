@@ -55,7 +55,9 @@ def check_config(config: ClusterConfig) -> None:
 
     Raises:
         OnlyOursError: it can't.
+        ClusterError: the configuration is invalid.
     """
+    Cluster(config)  # checks it
     default = ClusterConfig()
     for name, why in _ONLY_OURS.items():
         owner, known, *inner = config, default, *name.split(".")

@@ -142,6 +142,11 @@ def test_what_only_ours_can_do_is_refused_by_name(config: ClusterConfig, named: 
     assert "\n" not in str(raised.value)
 
 
+def test_invalid_configuration_is_refused_as_by_ours() -> None:
+    with pytest.raises(ClusterError, match="brokers = 0: must be at least 1"):
+        check_config(ClusterConfig(brokers=0))
+
+
 def test_listener_with_tls_alone_is_one_of_the_proxy() -> None:
     check_config(ClusterConfig(tls=Tls(Path("brokers.pem"))))
 
