@@ -44,7 +44,8 @@ def test_response_is_lost_once(kafka_session_cluster, kafka_name):
 
 
 def test_follower_is_stalled(kafka_session_cluster):
-    kafka_session_cluster.fault.stall_follower(1)
+    with pytest.raises(pytest.skip.Exception, match="stall_follower: not with a real Kafka: its"):
+        kafka_session_cluster.fault.stall_follower(1)
 
 
 def test_time_is_virtual(world):
@@ -73,11 +74,9 @@ def is_running(process: int) -> bool:
 
 @pytest.mark.slow
 def test_killed_pytest_leaves_no_java(kafka_files: KafkaFiles, tmp_path: Path) -> None:
-    status, said = run_pytest(tmp_path, f"--kafka={kafka_files.jars}", "-vvs", text=_TESTS)
+    status, said = run_pytest(tmp_path, f"--kafka={kafka_files.jars}", "-vs", text=_TESTS)
     assert status == -signal.SIGKILL, said
-    assert said.count("PASSED") == 1
-    assert "stall_follower: not with a real Kafka: its brokers replicate past the proxy" in said
-    assert "virtual time: not with a real Kafka" in said
+    assert (said.count("PASSED"), said.count("SKIPPED")) == (2, 1)
     (broker,) = map(int, re.findall(r"broker (\d+)", said))
     ends_s = time.monotonic() + _ENDS_S
     while is_running(broker) and time.monotonic() < ends_s:
