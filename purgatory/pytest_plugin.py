@@ -12,6 +12,13 @@ Each test has its own cluster: three brokers on ports that the system chooses. A
 module with another configuration overrides ``kafka_cluster_config``; one that floods its cluster,
 and audits nothing, has ``kafka_cluster_recorded`` return False.
 
+    pytest --kafka 4.3.1     # or the folder of an unpacked Kafka
+
+runs the same tests on a real Kafka, behind a proxy that has the faults. What it can't do skips its
+test, or fails it with ``--kafka-strict``. Its start takes seconds: a suite pays once with
+``kafka_session_cluster``, one cluster for all tests, and ``kafka_name``, which makes names of
+topics and groups that no other test has.
+
     def test_in_front_of_a_real_kafka(kafka_proxy):
         proxy = kafka_proxy("kafka-1:9092")
         with proxy.fault.lose_responses(api="Produce", count=1):
@@ -33,6 +40,8 @@ the command that repeats it; then the test is shrunk: repeated with ever less, a
 
 from __future__ import annotations
 
+import itertools
+import re
 import sys
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterator, Sequence
@@ -40,13 +49,14 @@ from contextlib import ExitStack, contextmanager
 from functools import cache
 from inspect import isasyncgenfunction, iscoroutinefunction
 from os.path import relpath
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 
 import pytest
 
 if TYPE_CHECKING:
     from purgatory.cluster import ClusterConfig, ThreadedCluster
     from purgatory.proxy import ThreadedProxy
+    from purgatory.real_kafka import ThreadedRealKafka
     from purgatory.virtual import World
     from purgatory.virtual.seeded_tests import Plan
 
@@ -54,6 +64,16 @@ if TYPE_CHECKING:
 @pytest.fixture
 def kafka_cluster_config() -> ClusterConfig:
     """The configuration of a test's cluster: groups have no initial rebalance delay."""
+    return _quick_config()
+
+
+@pytest.fixture(scope="session")
+def kafka_session_config() -> ClusterConfig:
+    """The configuration of the session's cluster."""
+    return _quick_config()
+
+
+def _quick_config() -> ClusterConfig:
     with _one_line_import_errors():
         from purgatory.cluster import ClusterConfig, GroupConfig
 
@@ -74,13 +94,81 @@ def kafka_cluster_recorded() -> bool:
 
 @pytest.fixture
 def kafka_cluster(
-    kafka_cluster_config: ClusterConfig, kafka_cluster_recorded: bool
-) -> Iterator[ThreadedCluster]:
-    """A cluster during the test."""
+    pytestconfig: pytest.Config, kafka_cluster_config: ClusterConfig, kafka_cluster_recorded: bool
+) -> Iterator[ThreadedCluster | ThreadedRealKafka]:
+    """A cluster during the test; with ``--kafka``, of real brokers."""
+    with _new_cluster(pytestconfig, kafka_cluster_config, kafka_cluster_recorded) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def _kafka_session(
+    pytestconfig: pytest.Config, kafka_session_config: ClusterConfig
+) -> Iterator[ThreadedCluster | ThreadedRealKafka]:
+    with _new_cluster(pytestconfig, kafka_session_config, recorded=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def kafka_session_cluster(
+    _kafka_session: ThreadedCluster | ThreadedRealKafka,
+) -> Iterator[ThreadedCluster | ThreadedRealKafka]:
+    """The one cluster of all tests that take this; each audits what happened since its start.
+
+    After a test its faults are ended, and dead brokers revived. Its topics and groups stay:
+    `kafka_name` tells them apart.
+    """
+    _kafka_session.forget_recorded()
+    yield _kafka_session
+    _kafka_session.settle()
+
+
+@pytest.fixture
+def kafka_name(request: pytest.FixtureRequest) -> Callable[[str], str]:
+    """A function that makes a name of the test's own of a topic's, a group's or a client's.
+
+    ``kafka_name("orders")`` is such as "orders-test_billing-7", the same throughout the test.
+    """
+    test = re.sub(r"[^A-Za-z0-9_]+", "_", request.node.name)[:100].strip("_")
+    number = next(_TEST_NUMBERS)
+    return lambda name: f"{name}-{test}-{number}"
+
+
+_TEST_NUMBERS = itertools.count(1)
+
+
+@contextmanager
+def _new_cluster(
+    config: pytest.Config, cluster_config: ClusterConfig, recorded: bool
+) -> Iterator[ThreadedCluster | ThreadedRealKafka]:
+    """Run a cluster of ours, or with ``--kafka`` a real one."""
     with _one_line_import_errors():
         from purgatory.cluster import ThreadedCluster
-    with ThreadedCluster(kafka_cluster_config, recorded=kafka_cluster_recorded) as cluster:
-        yield cluster
+    files = config.stash.get(_KAFKA, None)
+    if files is None:
+        with ThreadedCluster(cluster_config, recorded=recorded) as cluster:
+            yield cluster
+        return
+    from purgatory.real_kafka import ThreadedRealKafka
+
+    def on_only_ours(error: Exception) -> NoReturn:
+        _end_only_ours(config, str(error))
+
+    with ThreadedRealKafka(
+        files, cluster_config, recorded=recorded, on_only_ours=on_only_ours
+    ) as kafka:
+        yield kafka
+
+
+_KAFKA = pytest.StashKey[Any]()
+"""The `KafkaFiles` of the Kafka that ``--kafka`` names."""
+
+
+def _end_only_ours(config: pytest.Config, text: str) -> NoReturn:
+    """End a test that only a cluster of ours can run, by one line."""
+    if config.getoption("kafka_strict"):
+        pytest.fail(text, pytrace=False)
+    pytest.skip(text)
 
 
 @pytest.fixture
@@ -98,7 +186,19 @@ def kafka_proxy() -> Iterator[Callable[..., ThreadedProxy]]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options of virtual worlds."""
+    """Add the options of clusters, and of virtual worlds."""
+    clusters = parser.getgroup("kafka", "Kafka clusters")
+    clusters.addoption(
+        "--kafka",
+        metavar="VERSION|PATH",
+        help="run clusters' tests on a real Kafka: a version, such as 4.3.1, which Maven fetches "
+        "once, or the folder of an unpacked one",
+    )
+    clusters.addoption(
+        "--kafka-strict",
+        action="store_true",
+        help="fail tests that a real Kafka can't run, in place of skipping them",
+    )
     group = parser.getgroup("purgatory", "Kafka clients in virtual time")
     group.addoption(
         "--virtual-seeds", type=_at_least_one, metavar="N", help="run marked tests with N seeds"
@@ -170,12 +270,35 @@ def _fault_numbers(text: str) -> Sequence[int]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the mark."""
+    """Register the mark, and find the real Kafka."""
+    _find_kafka(config)
     config.addinivalue_line(
         "markers",
         "virtual(seeds=20, schedules=, schedule=, exhaustive=, on_unhandled=, max_steps=): run the "
         "test, which takes the fixture `world`, with so many seeds or schedules, until it fails",
     )
+
+
+def _find_kafka(config: pytest.Config) -> None:
+    """Find the Kafka of ``--kafka``.
+
+    Raises:
+        pytest.UsageError: it is not there, in one line.
+    """
+    text = config.getoption("kafka")
+    if text is None:
+        if config.getoption("kafka_strict"):
+            raise pytest.UsageError("--kafka-strict without --kafka")
+        return
+    try:
+        from purgatory.kafka.errors import ClusterError
+        from purgatory.real_kafka import find_kafka
+    except ImportError as error:
+        raise pytest.UsageError(f"--kafka: {error}") from None
+    try:
+        config.stash[_KAFKA] = find_kafka(text)
+    except ClusterError as error:
+        raise pytest.UsageError(str(error)) from None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -214,6 +337,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Plan the runs of a test in worlds."""
     if not (isinstance(item, pytest.Function) and _takes_world(item)):
         return
+    if _KAFKA in item.config.stash:
+        _end_only_ours(
+            item.config, "virtual time: not with a real Kafka: its time is the machine's"
+        )
     from purgatory.virtual.seeded_tests import SeededTest, keep_pytest_clocks
     from purgatory.virtual.shrinking import MAX_ATTEMPTS
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from purgatory.cluster import ClusterTrace
+    from purgatory.cluster.control.control import FaultControl
     from purgatory.cluster.server import Serving
     from purgatory.stream.publisher import RowPublisher
 
@@ -29,6 +30,12 @@ if TYPE_CHECKING:
     type=PATH,
     metavar="FILE",
     help="A TOML file with these settings and more; options override it.",
+)
+@options.option(
+    "--kafka",
+    metavar="VERSION|PATH",
+    help="Run a real Kafka behind a proxy that has the faults: a version, such as 4.3.1, which "
+    "Maven fetches once, or the folder of an unpacked one.",
 )
 @options.number_option("--brokers", least=1, default=3, help="Number of brokers.")
 @options.option(
@@ -187,6 +194,7 @@ if TYPE_CHECKING:
 def cluster(
     context: click.Context,
     config: Path | None,
+    kafka: str | None,
     brokers: int,
     topic: Sequence[str],
     default_partitions: int,
@@ -311,6 +319,9 @@ def cluster(
             plan=() if cluster_config.faults is None else load_fault_plan(cluster_config.faults),
             view=view,
         )
+        if kafka is not None:
+            _run_real(kafka, serving, cluster_config.trace, cluster_config.publish)
+            return
         _run(serving, cluster_config.trace, cluster_config.publish)
     except ClusterError as error:
         print(f"purgatory cluster: {error}", file=sys.stderr)
@@ -461,6 +472,33 @@ def _run(serving: Serving, trace: Path | None, prefix: str | None) -> None:
     companion = None if publisher is None else partial(publishing, written, publisher)
     with finishing(written, writer, "cluster"):
         uvloop.run(serve(dataclasses.replace(serving, trace=written, companion=companion)))
+
+
+def _run_real(text: str, serving: Serving, trace: Path | None, prefix: str | None) -> None:
+    """Run a real Kafka, in place of a cluster of ours."""
+    import uvloop
+
+    from purgatory.cluster import ClusterError, ClusterTrace
+    from purgatory.cluster.server import serve_until_stopped
+    from purgatory.real_kafka import RealKafka, find_kafka
+
+    log_to_standard_error()
+    for option, value in (("--metrics-port", serving.metrics_port), ("--publish", prefix)):
+        if value is not None:
+            raise ClusterError(f"{option}: not with --kafka: a real Kafka has no such rows")
+    files = find_kafka(text)
+    writer = None if trace is None else new_trace_writer(trace, "cluster")
+    written = None if writer is None else ClusterTrace(writer, writer.change)
+    served = RealKafka(files, serving.config, written)
+
+    def new_control() -> FaultControl:
+        from purgatory.proxy import control
+
+        host, port = serving.control_host, serving.control_port
+        return control.new_control(served, host, port, serving.control_token)
+
+    with finishing(written, writer, "cluster"):
+        uvloop.run(serve_until_stopped(served, new_control, serving.plan, serving.view))
 
 
 def new_trace_writer(folder: Path, name: str) -> Any:

@@ -323,6 +323,15 @@ class Cluster(ClusterMetadata):
         finally:
             self._reviving.pop(broker_id).set()
 
+    async def settle(self) -> None:
+        """Revive all dead brokers."""
+        await asyncio.sleep(0)  # those whose faults have just ended begin
+        for broker_id, broker in self.brokers.items():
+            while broker_id in self._reviving:
+                await self._reviving[broker_id].wait()
+            if not broker.alive:
+                await self.revive(broker_id)
+
     def revive_soon(self, broker_id: int) -> None:
         """As ``revive``, without waiting: an error is logged."""
         self._begin_task(self._try_revive(broker_id))

@@ -26,7 +26,7 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from purgatory.cluster.cluster import REMOVAL_TIMEOUT_S, Cluster, cluster_state
 from purgatory.cluster.config import ClusterConfig
@@ -50,9 +50,6 @@ if TYPE_CHECKING:
     from purgatory.trace.effects import GivenEffect
     from purgatory.trace.rows_in_memory import RowsInMemory
 
-T = TypeVar("T")
-_START_TIMEOUT_S = 30.0
-
 
 AnyServed = TypeVar("AnyServed", bound=Served)
 
@@ -66,6 +63,9 @@ class ThreadedLoop(TakesEffects, ABC, Generic[AnyServed]):
         recorded: record events in memory, for `audit`, in place of `trace`: some hundred bytes for
             each record that is sent or read.
     """
+
+    start_timeout_s: ClassVar[float] = 30.0
+    """The longest start."""
 
     def __init__(
         self, name: str, trace: ClusterTrace | None = None, recorded: bool = False
@@ -136,8 +136,8 @@ class ThreadedLoop(TakesEffects, ABC, Generic[AnyServed]):
         """
         self._process_id = os.getpid()
         self._thread.start()
-        if not self._started.wait(_START_TIMEOUT_S):
-            raise ClusterError(f"the {self._name} did not start within {_START_TIMEOUT_S:g} s")
+        if not self._started.wait(self.start_timeout_s):
+            raise ClusterError(f"the {self._name} did not start within {self.start_timeout_s:g} s")
         if self._failure is not None:
             self._thread.join()
             raise self._failure
@@ -208,6 +208,12 @@ class ThreadedLoop(TakesEffects, ABC, Generic[AnyServed]):
         self._controls.append(control)
         await control.start()
         return control.page_url
+
+    def forget_recorded(self) -> None:
+        """Drop what was recorded so far: an audit begins here. Without a record, nothing."""
+        rows, trace = self._rows, self._trace
+        if rows is not None and trace is not None:
+            self.call(lambda: rows.forget(trace.now_us()))
 
     def audit(
         self,
@@ -447,6 +453,11 @@ class ThreadedCluster(ThreadedLoop[Cluster]):
             cluster.controller.create_topic(name, partitions, replicas, checked)
 
         self.call(create)
+
+    def settle(self) -> None:
+        """End all faults, and revive all dead brokers."""
+        self.fault.end_all()
+        self.call(self.running.settle)
 
     @asynccontextmanager
     async def _running(self) -> AsyncIterator[Cluster]:

@@ -167,6 +167,8 @@ class ProxiedBroker:
     def __init__(self, address: Endpoint, broker_id: int = UNKNOWN_BROKER) -> None:
         self.address = address
         self.broker_id = broker_id
+        self.addresses: Addresses
+        """The brokers behind the same proxy, this one included."""
         self.connections: set[ResponseConnection] = set()
         self.requests: Counter[str] = Counter()
         """The number of requests by API."""
@@ -225,24 +227,44 @@ class ProxiedBroker:
         await asyncio.sleep(0)  # connections to the broker are aborted last
 
 
+class TopicIds:
+    """The topics that Metadata responses had, by their names and by their ids.
+
+    The id of a name is the latest.
+    """
+
+    def __init__(self) -> None:
+        self.names: dict[UUID, str] = {}
+        self.ids: dict[str, UUID] = {}
+
+    def learn(self, response: Any) -> None:
+        """Record the topics of a response."""
+        for topic in response.topics:
+            topic_id = getattr(topic, "topic_id", None)
+            if topic_id is not None and topic.name and topic_id not in self.names:
+                self.names[topic_id] = topic.name
+                self.ids[topic.name] = topic_id
+
+
 class Addresses:
     """Rewrites the addresses in responses.
 
     Args:
         brokers: the known brokers at the start.
         listen: listens for a broker, and sets its ``endpoint``.
+        topics: records the topics of responses.
     """
 
     def __init__(
         self,
         brokers: Sequence[ProxiedBroker],
         listen: Callable[[ProxiedBroker], Awaitable[None]],
+        topics: TopicIds,
     ) -> None:
         self.brokers = list(brokers)
-        self.topic_names: dict[UUID, str] = {}
-        """The names of topics by their ids, from Metadata responses."""
-        self.topic_ids: dict[str, UUID] = {}
-        """The ids of topics by their names: the latest of each name."""
+        for broker in brokers:
+            broker.addresses = self
+        self._topics = topics
         self._listen = listen
         self._learning = asyncio.Lock()
         self._warned: set[object] = set()
@@ -278,11 +300,7 @@ class Addresses:
             apis = tuple(map(self._lowered, entity.api_keys))
             return entity if apis == entity.api_keys else replace(entity, api_keys=apis)
         if request.api_key == _METADATA:
-            for topic in entity.topics:
-                topic_id = getattr(topic, "topic_id", None)
-                if topic_id is not None and topic.name and topic_id not in self.topic_names:
-                    self.topic_names[topic_id] = topic.name
-                    self.topic_ids[topic.name] = topic_id
+            self._topics.learn(entity)
         found: dict[int, Endpoint] = {}
         _with_endpoints(entity, found.setdefault)
         endpoints = {key: await self.learn(key, address) for key, address in found.items()}
@@ -324,6 +342,7 @@ class Addresses:
             )
             if broker is None:
                 broker = ProxiedBroker(address, broker_id)
+                broker.addresses = self
                 await self._listen(broker)
                 self.brokers.append(broker)
         broker.broker_id, broker.address = broker_id, address

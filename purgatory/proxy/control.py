@@ -6,7 +6,7 @@ Ground rules: everything happens on the event loop's thread.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from purgatory.cluster.control.control import FaultControl
 from purgatory.cluster.control.live_feed import LiveModel, fault_list
@@ -16,10 +16,21 @@ from purgatory.trace import change_rows as rows
 from purgatory.trace.observer import StateObserver
 
 if TYPE_CHECKING:
-    from purgatory.proxy.proxy import Proxy
+    from purgatory.cluster.fault_injection import ConnectionFaults
 
 
-def new_control(proxy: Proxy, host: str, port: int, token: str | None) -> FaultControl:
+class Proxied(Protocol):
+    """A proxy, or brokers behind several ones."""
+
+    @property
+    def fault(self) -> ConnectionFaults:
+        """The faults."""
+
+    def state(self) -> dict[str, Any]:
+        """Return the brokers and the latest faults, as plain data."""
+
+
+def new_control(proxy: Proxied, host: str, port: int, token: str | None) -> FaultControl:
     """Return the control of a proxy; the other arguments are as `FaultControl` has them."""
     new_model = partial(ProxyModel, proxy)
     return FaultControl(proxy.fault, proxy.state, new_model, "proxy", host, port, token)
@@ -33,7 +44,7 @@ class ProxyModel(LiveModel):
         batch: collects the changes.
     """
 
-    def __init__(self, proxy: Proxy, batch: FeedBatch, _: object = None) -> None:
+    def __init__(self, proxy: Proxied, batch: FeedBatch, _: object = None) -> None:
         super().__init__(batch)
         self._proxy = proxy
         self._brokers = proxy.state()["brokers"]
@@ -54,9 +65,13 @@ class ProxyModel(LiveModel):
                         outcomes={"requests": new},
                         pending=0,
                     )
-            if now["connections"] != before["connections"]:
+            if (now["connections"], now.get("alive")) != (
+                before["connections"],
+                before.get("alive"),
+            ):
                 connections = now["connections"]
-                self._batch.add("broker", broker=now["id"], alive=True, connections=connections)
+                alive = now.get("alive", True)
+                self._batch.add("broker", broker=now["id"], alive=alive, connections=connections)
         self._observe_faults()
 
     def is_stale(self) -> bool:
@@ -71,8 +86,8 @@ class ProxyModel(LiveModel):
     def state(self) -> dict[str, Any]:
         brokers = [
             {
-                **broker,
                 "alive": True,
+                **broker,
                 "wheel": None,
                 "purgatories": [
                     {"name": api, "pending": 0, "outcomes": {"requests": count}}

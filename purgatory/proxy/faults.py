@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NoReturn
 
 from purgatory.cluster.fault_injection import METADATA_APIS, ConnectionFaults, FaultTarget
 from purgatory.cluster.protocol.connection import Response
@@ -37,8 +36,8 @@ from purgatory.kafka.faults import (
 from purgatory.kafka.replication.fetch_session import FINAL_EPOCH, FIRST_EPOCH
 from purgatory.proxy.addresses import (
     KNOWN_VERSIONS,
-    Addresses,
     ProxiedBroker,
+    TopicIds,
     is_known,
     is_unsupported_version,
     open_response,
@@ -75,29 +74,33 @@ class ProxyFaults(ConnectionFaults):
 
     Args:
         target: the brokers, and the rows of APIs.
-        addresses: rewrites responses.
+        topics: the topics of responses.
         recorder: records requests and responses; None: there is no trace.
     """
 
     refusals = REFUSALS
 
     def __init__(
-        self, target: FaultTarget, addresses: Addresses, recorder: ProxyTrace | None = None
+        self, target: FaultTarget, topics: TopicIds, recorder: ProxyTrace | None = None
     ) -> None:
         super().__init__(target)
         self._recorder = recorder
         if recorder is not None:
             self.on_refused = recorder.trace.record_injected_error
-        self._addresses = addresses
+        self.topics = topics
 
     # Begins and ends.
 
     def _check(self, fault: Fault) -> None:
-        if fault.kind in REFUSALS:
-            raise ClusterError(f"{fault.kind}: not in a proxy: {REFUSALS[fault.kind]}")
+        if fault.kind in self.refusals:
+            raise self._refusal(fault.kind)
         super()._check(fault)
 
-    async def revive(self, broker: int) -> NoReturn:
+    def _refusal(self, kind: str) -> ClusterError:
+        """Return the error of a kind of fault that is not possible here."""
+        return ClusterError(f"{kind}: not in a proxy: {self.refusals[kind]}")
+
+    async def revive(self, broker: int) -> None:
         raise ClusterError(f"revive: not in a proxy: {REFUSALS['kill']}")
 
     # Concerns.
@@ -107,7 +110,7 @@ class ProxyFaults(ConnectionFaults):
         name, broker_id = request.api_name, broker.broker_id
         if not is_known(request.api_key, request.api_version):
             version = request.api_version
-            self._addresses.warn_once("version_is_unknown", api=request.api_key, version=version)
+            broker.addresses.warn_once("version_is_unknown", api=request.api_key, version=version)
         is_readable = self._is_readable(request)
         if request.api_key == API_VERSIONS and not is_readable:
             return True
@@ -122,7 +125,7 @@ class ProxyFaults(ConnectionFaults):
 
     def concerns_response(self, broker: ProxiedBroker, request: Request) -> bool:
         """Whether a response is read whole, and sent by `deliver`."""
-        return self._addresses.may_concern(request) or self._alters_response(broker, request)
+        return broker.addresses.may_concern(request) or self._alters_response(broker, request)
 
     def _alters_response(self, broker: ProxiedBroker, request: Request) -> bool:
         matching = self.matching(broker.broker_id, request.api_name, request.client_id)
@@ -147,8 +150,9 @@ class ProxyFaults(ConnectionFaults):
 
     async def deliver(self, connection: ClientConnection, request: Request, frame: bytes) -> None:
         """Send a response."""
-        if self._addresses.may_concern(request):
-            frame = await self._addresses.rewrite(request, frame)
+        addresses = connection.broker.addresses
+        if addresses.may_concern(request):
+            frame = await addresses.rewrite(request, frame)
         await self.send(connection.broker.broker_id, connection, request, frame)
 
     async def serve(
@@ -186,7 +190,7 @@ class ProxyFaults(ConnectionFaults):
             finally:
                 if recorder is not None:
                     recorder.record_exchange(connection, remaining, entity, received_us)
-            rewritten = await self._addresses.rewrite_entity(request, entity)
+            rewritten = await connection.broker.addresses.rewrite_entity(request, entity)
             return body if rewritten is entity else rewritten
 
         code = None
@@ -205,8 +209,10 @@ class ProxyFaults(ConnectionFaults):
                     broker_id,
                     request,
                     connection,
-                    lambda remaining: self.metadata_response(broker_id, remaining, execute),
-                    self._addresses.topic_names.get,
+                    lambda remaining: self.metadata_response(
+                        broker_id, remaining, execute, connection.broker.addresses
+                    ),
+                    self.topics.names.get,
                 )
         except _UntouchedResponseError as untouched:
             await self.send(broker_id, connection, request, untouched.frame)

@@ -36,7 +36,7 @@ from purgatory.cluster.protocol.wire import Request, encode_request
 from purgatory.cluster.trace import ClusterTrace
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ClusterError
-from purgatory.proxy.addresses import UNKNOWN_BROKER, Addresses, ProxiedBroker
+from purgatory.proxy.addresses import UNKNOWN_BROKER, Addresses, ProxiedBroker, TopicIds
 from purgatory.proxy.connection import ClientConnection
 from purgatory.proxy.faults import ProxyFaults
 from purgatory.proxy.trace import ProxyTrace
@@ -125,19 +125,35 @@ class Proxy:
     Args:
         config: the configuration.
         trace: records requests and responses.
+        broker_ids: the ids of the configured brokers, if they are all brokers: none is asked then.
+        faults: those of several proxies together, in place of its own; they have the trace.
     """
 
-    def __init__(self, config: ProxyConfig, trace: ClusterTrace | None = None) -> None:
+    def __init__(
+        self,
+        config: ProxyConfig,
+        trace: ClusterTrace | None = None,
+        broker_ids: Sequence[int] = (),
+        faults: ProxyFaults | None = None,
+    ) -> None:
         self.config = config
         self.apis = APIS
         self._listener = Listener("the proxy", host=config.host, tls=config.tls)
         self._tls: dict[str, ssl.SSLContext] = {}
         self._to_tls: ssl.SSLContext | None = None
-        self._bootstrap = [ProxiedBroker(Endpoint.parse(address)) for address in config.to]
-        self._addresses = Addresses(self._bootstrap, self._listen)
+        ids = broker_ids or [UNKNOWN_BROKER] * len(config.to)
+        self._bootstrap = [
+            ProxiedBroker(Endpoint.parse(address), broker_id)
+            for address, broker_id in zip(config.to, ids, strict=True)
+        ]
+        self._knows_all = bool(broker_ids)
         self._listeners = 0
-        recorder = None if trace is None else ProxyTrace(trace, self._addresses)
-        self.fault = ProxyFaults(self, self._addresses, recorder)
+        if faults is None:
+            topics = TopicIds()
+            recorder = None if trace is None else ProxyTrace(trace, topics)
+            faults = ProxyFaults(self, topics, recorder)
+        self.fault = faults
+        self._addresses = Addresses(self._bootstrap, self._listen, faults.topics)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} to {', '.join(self.config.to)}: {self.fault!r}>"
@@ -190,7 +206,8 @@ class Proxy:
         try:
             for broker in self._bootstrap:
                 await self._listen(broker)
-            await self._discover()
+            if not self._knows_all:
+                await self._discover()
         except BaseException:
             await self.stop()
             raise
@@ -223,11 +240,7 @@ class Proxy:
         name = self._listener.name
         listening = Listening(broker.broker_id, {name: Endpoint(host, port)})
         try:
-            await listening.start(
-                [self._listener],
-                lambda listener: ClientConnection(broker, listener, self.fault).protocol,
-                self._tls,
-            )
+            await self._accept(broker, listening)
         except asyncio.CancelledError:  # the client whose response had the broker is gone
             await listening.stop()
             listening.release()
@@ -241,6 +254,30 @@ class Proxy:
         advertised = self.config.advertised_host
         broker.listening = listening
         broker.endpoint = bound if advertised is None else Endpoint(advertised, bound.port)
+
+    async def _accept(self, broker: ProxiedBroker, listening: Listening) -> None:
+        await listening.start(
+            [self._listener],
+            lambda listener: ClientConnection(broker, listener, self.fault).protocol,
+            self._tls,
+        )
+
+    async def refuse_clients(self, broker_id: int) -> None:
+        """Stop listening for a broker that is dead, and cut its connections; its port is kept."""
+        broker = self.brokers[broker_id]
+        if broker.listening is not None:
+            await broker.listening.stop()
+        broker.cut_connections()
+
+    async def accept_clients(self, broker_id: int) -> None:
+        """Listen again for a broker that `refuse_clients` was called for.
+
+        Raises:
+            ClusterError: its port is taken.
+        """
+        broker = self.brokers[broker_id]
+        if broker.listening is not None:
+            await self._accept(broker, broker.listening)
 
     async def _discover(self) -> None:
         """Ask the first reachable broker for all brokers.

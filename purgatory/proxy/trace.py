@@ -36,7 +36,7 @@ from purgatory.kafka.log.producer_state import AbortedTransaction, ProducerIdent
 from purgatory.kafka.share_groups.in_flight_records import AcquiredRecords
 from purgatory.kafka.share_groups.share_state import Acknowledgement
 from purgatory.kafka.transactions.transaction_metadata import TransactionRecord, TransactionState
-from purgatory.proxy.addresses import Addresses
+from purgatory.proxy.addresses import TopicIds
 
 _PRODUCE, _FETCH, _OFFSET_COMMIT = 0, 1, 8
 _SHARE_FETCH, _SHARE_ACKNOWLEDGE = 78, 79
@@ -80,13 +80,13 @@ class ProxyTrace:
 
     Args:
         trace: writes the rows.
-        addresses: has the topics by their ids.
+        topics: the known topics.
     """
 
-    def __init__(self, trace: ClusterTrace, addresses: Addresses) -> None:
+    def __init__(self, trace: ClusterTrace, topics: TopicIds) -> None:
         self.trace = trace
         trace.topics.facts = self._topic_facts
-        self._addresses = addresses
+        self._topics = topics
         self._offsets: WeakKeyDictionary[ResponseConnection, dict[TopicPartition, int]] = (
             WeakKeyDictionary()
         )
@@ -116,7 +116,7 @@ class ProxyTrace:
 
     def _topic_facts(self, name: str) -> TopicFacts:
         """Return the facts from clients' requests, none about compaction."""
-        return TopicFacts(self._addresses.topic_ids.get(name), compacts=False)
+        return TopicFacts(self._topics.ids.get(name), compacts=False)
 
     def record_exchange(
         self, connection: ResponseConnection, request: Request, response: Any, received_us: int
@@ -332,7 +332,7 @@ class ProxyTrace:
             name = getattr(topic, "name", None) or getattr(topic, "topic", None)
             topic_id: UUID | None = getattr(topic, "topic_id", None)
             if name is None and topic_id is not None:
-                name = self._addresses.topic_names.get(topic_id)
+                name = self._topics.names.get(topic_id)
             if name is None:
                 continue
             for one in getattr(topic, array):

@@ -8,12 +8,21 @@ Ground rules
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
 import pyarrow as pa
 
 from purgatory.trace.table_rows import CommitRow, OperationRow, ReadRow, SendRow, TransactionRow
 from purgatory.trace.trace_schema import TABLES
 from purgatory.trace.trace_writer import arrow_schema
+
+_BEGINS = {
+    "sends": SendRow._fields.index("send_us"),
+    "reads": ReadRow._fields.index("time_us"),
+    "commits": CommitRow._fields.index("time_us"),
+    "transactions": TransactionRow._fields.index("begun_us"),
+}
+"""The place of a row's time, by table."""
 
 _RECORDED = tuple(table for table in TABLES if table not in ("effects", "operations"))
 
@@ -26,6 +35,7 @@ class RowsInMemory:
 
     def __init__(self) -> None:
         self._rows: dict[str, list[tuple[object, ...]]] = {table: [] for table in _RECORDED}
+        self._from_us = 0
         self.texts: dict[int, bytes | None] = {}
         """The first bytes of keys and values by their ids, one more than is shown."""
         # Not methods: a simulation adds millions of rows.
@@ -36,6 +46,12 @@ class RowsInMemory:
 
     def operation(self, row: OperationRow) -> None:
         """Ignore the row."""
+
+    def forget(self, until_us: int) -> None:
+        """Drop all rows until a time, also those that are written later: an unfinished send's."""
+        self._from_us = until_us
+        for rows in self._rows.values():
+            rows.clear()
 
     def tables(
         self,
@@ -55,7 +71,15 @@ class RowsInMemory:
         for name, more in (("sends", more_sends), ("reads", more_reads)):
             if name in rows:
                 rows[name] += more
+        if self._from_us:
+            rows = {name: self._later(name, table_rows) for name, table_rows in rows.items()}
         return {name: _table(name, run_id, table_rows) for name, table_rows in rows.items()}
+
+    def _later(self, name: str, rows: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
+        place = _BEGINS.get(name)  # none has operations, nor effects
+        if place is None:
+            return rows
+        return [row for row in rows if cast(int, row[place]) >= self._from_us]
 
 
 def _table(name: str, run_id: str, rows: Sequence[tuple[object, ...]]) -> pa.Table:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import socket
 import subprocess
@@ -13,6 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from purgatory.kafka.errors import ClusterError
+from purgatory.real_kafka import jars
+from purgatory.real_kafka.jars import KafkaFiles
 from tests.recorded.replay import (
     BROKERS,
     MIN_SESSION_TIMEOUT_MS,
@@ -23,7 +25,6 @@ from tests.recorded.replay import (
 
 HOST = "127.0.0.1"
 DEFAULT_PORT = 26_000
-_HERE = Path(__file__).parent / "kafka"
 _BUILD = Path(__file__).parents[2] / "build" / "real-kafka"
 _AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -46,18 +47,10 @@ def fetch_jars(version: str) -> Path:
         RealKafkaError: there is no Maven, or it failed.
     """
     folder = _BUILD / version
-    if (folder / f"kafka-clients-{version}.jar").exists():
-        return folder
-    if shutil.which("mvn") is None:
-        raise RealKafkaError("Maven is needed to fetch Kafka: apt-get install maven")
-    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
-    pom = ["-f", str(_HERE / "pom.xml"), f"-Dkafka.version={version}"]
-    done = subprocess.run(
-        ["mvn", "-q", "-B", *pom, *goal], check=False, capture_output=True, text=True
-    )
-    if done.returncode:
-        raise RealKafkaError(f"Maven did not fetch Kafka {version}:\n{done.stdout}{done.stderr}")
-    return folder
+    try:
+        return jars.fetch_jars(version, folder)
+    except ClusterError as error:
+        raise RealKafkaError(str(error)) from error
 
 
 def clients_jar(version: str) -> Path:
@@ -69,15 +62,15 @@ class RealKafka:
     """Running brokers, whose ids count from 1.
 
     Args:
-        jars: the folder of Kafka's jars.
+        libs: the folder of Kafka's jars.
         folder: that of the settings, logs and data.
         ports: the brokers' ports.
         more: settings of a broker, by its place, in place of the usual ones.
     """
 
-    def __init__(self, jars: Path, folder: Path, ports: Sequence[int], more: _More) -> None:
+    def __init__(self, libs: Path, folder: Path, ports: Sequence[int], more: _More) -> None:
         self.port = ports[0]
-        self._jars = jars
+        self._libs = libs
         self._folder = folder
         self._ports = ports
         self._more = more
@@ -94,7 +87,7 @@ class RealKafka:
             settings = self._file(number + 1)
             values = {**_settings(self._folder, self._ports, number), **self._more(number)}
             settings.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
-            _format(self._jars, settings)
+            _format(self._libs, settings)
         for number in range(len(self._ports)):
             self._run(number + 1)
         for number in range(len(self._ports)):
@@ -107,7 +100,7 @@ class RealKafka:
         settings = self._file(broker_id)
         with settings.with_suffix(".log").open("ab") as log:
             self._running[broker_id] = subprocess.Popen(
-                _java(self._jars, "kafka.Kafka", str(settings)),
+                _java(self._libs, "kafka.Kafka", str(settings)),
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
@@ -146,13 +139,13 @@ def real_kafka(
     Raises:
         RealKafkaError: a port is taken, or a broker does not start.
     """
-    jars = fetch_jars(version)
+    libs = fetch_jars(version)
     ports = [first_port + number for number in range(brokers)]
     for port in [*ports, *(port + CONTROLLERS for port in ports)]:
         if _listens(port):
             raise RealKafkaError(f"port {port} is taken: make record PORT=...")
     folder = Path(tempfile.mkdtemp(prefix="real-kafka-"))
-    cluster = RealKafka(jars, folder, ports, more)
+    cluster = RealKafka(libs, folder, ports, more)
     try:
         cluster.start()
         yield cluster
@@ -193,16 +186,13 @@ def _settings(folder: Path, ports: Sequence[int], number: int) -> Mapping[str, o
     }
 
 
-def _java(jars: Path, *arguments: str) -> Sequence[str]:
-    heap = os.environ.get("HEAP", "400m")
-    options = [f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    options.append(f"-Dlog4j2.configurationFile={_HERE / 'log4j2.properties'}")
-    return ["java", *options, "-cp", f"{jars}/*", *arguments]
+def _java(folder: Path, *arguments: str) -> Sequence[str]:
+    return KafkaFiles(version="", jars=folder, java=Path("java")).command(*arguments)
 
 
-def _format(jars: Path, settings: Path) -> None:
+def _format(libs: Path, settings: Path) -> None:
     tool = ["kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(settings)]
-    done = subprocess.run(_java(jars, *tool), check=False, capture_output=True, text=True)
+    done = subprocess.run(_java(libs, *tool), check=False, capture_output=True, text=True)
     if done.returncode:
         raise RealKafkaError(f"the folder was not formatted:\n{done.stdout}{done.stderr}")
 

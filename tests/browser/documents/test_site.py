@@ -29,7 +29,10 @@ FIXTURES = (
     "kafka_cluster",
     "kafka_cluster_config",
     "kafka_cluster_recorded",
+    "kafka_name",
     "kafka_proxy",
+    "kafka_session_cluster",
+    "kafka_session_config",
     "world",
 )
 

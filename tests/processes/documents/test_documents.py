@@ -86,7 +86,7 @@ def test_first_tests_of_a_kafka_application_end_as_documented(tmp_path: Path) ->
     document = ROOT / "docs" / "testing.md"
     status, said = run_pytest(tmp_path, text=python_of(document))
     assert status == 1
-    assert "1 failed, 2 passed" in said
+    assert "1 failed, 3 passed" in said
     shown = re.findall(r"^(E   .*)$", document.read_text(), re.MULTILINE)
     assert len(shown) == 2
     assert all(" ".join(line.split()) in " ".join(said.split()) for line in shown)

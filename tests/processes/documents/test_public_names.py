@@ -30,7 +30,10 @@ from timer.wake import Wake
 PACKAGES = (
     "timer",
     "purgatory",
-    *(f"purgatory.{name}" for name in ("cluster", "simulation", "virtual", "shared", "proxy")),
+    *(
+        f"purgatory.{name}"
+        for name in ("cluster", "simulation", "virtual", "shared", "proxy", "real_kafka")
+    ),
 )
 
 

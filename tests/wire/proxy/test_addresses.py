@@ -12,8 +12,14 @@ from kio.index import load_response_schema
 
 from purgatory.cluster import ThreadedCluster
 from purgatory.cluster.listeners import Endpoint
-from purgatory.proxy import ThreadedProxy
-from purgatory.proxy.addresses import KNOWN_VERSIONS, Addresses, ProxiedBroker, has_addresses
+from purgatory.proxy import Proxy, ProxyConfig, ThreadedProxy
+from purgatory.proxy.addresses import (
+    KNOWN_VERSIONS,
+    Addresses,
+    ProxiedBroker,
+    TopicIds,
+    has_addresses,
+)
 from tests.wire.cluster.raw_client import RawClient
 from tests.wire.cluster.wire_values import ALL_VERSIONS, record_batch
 
@@ -98,10 +104,27 @@ def test_two_concurrent_responses_with_a_new_broker_make_one_listener() -> None:
         listened.append(broker)
 
     async def main() -> None:
-        addresses = Addresses([], listen)
+        addresses = Addresses([], listen, TopicIds())
         learning = [addresses.learn(3, Endpoint("kafka-3", 9092)) for _ in range(2)]
         await asyncio.gather(*learning)
         assert addresses.brokers == listened
         assert [broker.broker_id for broker in listened] == [3]
+
+    asyncio.run(main())
+
+
+def test_listener_of_a_dead_broker_is_closed_and_opened_again(cluster: ThreadedCluster) -> None:
+    async def main() -> None:
+        addresses = cluster.bootstrap_servers.split(",")
+        async with Proxy(ProxyConfig(to=addresses), broker_ids=[1, 2, 3]) as proxy:
+            endpoint = proxy.brokers[2].endpoint
+            _, writer = await asyncio.open_connection(*endpoint)
+            await proxy.refuse_clients(2)
+            with pytest.raises(ConnectionRefusedError):
+                await asyncio.open_connection(*endpoint)
+            await proxy.accept_clients(2)
+            body = await ask(endpoint, METADATA, 9, {"topics": ()})
+            assert {broker.node_id for broker in body.brokers} == {1, 2, 3}
+            writer.close()
 
     asyncio.run(main())

@@ -17,7 +17,7 @@ from purgatory.cluster.protocol.wire import Request, build
 from purgatory.cluster.trace import ClusterTrace
 from purgatory.kafka.errors import ClusterError
 from purgatory.proxy import ProxyConfig, ThreadedProxy
-from purgatory.proxy.addresses import Addresses, ProxiedBroker
+from purgatory.proxy.addresses import TopicIds
 from purgatory.proxy.trace import ProxyTrace
 from purgatory.trace.table_rows import CommitRow, SendRow, TransactionRow
 from tests.processes.proxy.test_proxy_command import Process
@@ -149,7 +149,7 @@ def test_commit_without_a_response_is_undecided_until_its_retry(
 ) -> None:
     rows = Rows()
     trace = ClusterTrace(rows)
-    recorder = ProxyTrace(trace, Addresses([], nowhere))
+    recorder = ProxyTrace(trace, TopicIds())
     connection: Any = None
 
     def record(api_key: int, values: dict[str, Any], response: dict[str, Any] | None) -> None:
@@ -173,10 +173,6 @@ def test_commit_without_a_response_is_undecided_until_its_retry(
     trace.close()
     outcomes = [TransactionRow(*row).outcome for row in rows.transactions]
     assert outcomes == ["committed"] * tries_again
-
-
-async def nowhere(broker: ProxiedBroker) -> None:
-    """Listen for no broker."""
 
 
 def test_recorded_proxy_audits_its_traffic(

