@@ -32,9 +32,7 @@ def _run(world: World, taken_over_after: int, anew: bool, successor_anew: bool) 
     assert second.transform(2) is ErrorCode.NONE
     again = first.end(COMMIT)  # the last word of a zombie changes nothing
     fenced = {ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH}
-    if (
-        anew and not successor_anew
-    ):  # its epoch is the one before: taken for an end that is repeated
+    if anew and not successor_anew:  # by its epoch it is the last end, repeated
         fenced.add(ErrorCode.NONE)
     assert again in fenced
     world.run_until(lambda: len(world.nodes) == len(IDS))
