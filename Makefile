@@ -114,7 +114,7 @@ nightly: $(READY) ## all tests with the exhaustive ones, the benchmarks in small
 	PURGATORY_SEED=$$(printf '%d' 0x$$(git rev-parse --short=7 HEAD)) $(BIN)/python -m pytest -q $(IN_PARALLEL) 3
 	$(MAKE) bench SMALL=1
 	$(MAKE) suites chaos chaos-wire
-	$(MAKE) judge COUNT=200 SEED=$$(printf '%d' 0x$$(git rev-parse --short=5 HEAD))
+	$(MAKE) judge COUNT=200 AT_ONCE=6 SEED=$$(printf '%d' 0x$$(git rev-parse --short=5 HEAD))
 	$(BIN)/python -m tests.recorded.purgatory_beside_kafkas
 
 # With few packages, in an environment of its own for each version, so that any Python is quickly tried.

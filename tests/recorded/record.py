@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 import click
 
 from tests.recorded.comparison import VARIES, without_noise
-from tests.recorded.programs.registry import PROGRAMS
+from tests.recorded.programs.registry import PROGRAMS, SEEDS, SEQUENCES
 from tests.recorded.real_kafka import (
     DEFAULT_PORT,
     HOST,
@@ -28,10 +28,13 @@ from tests.recorded.real_kafka import (
 from tests.recorded.recorder import Step, run_program, warm_up
 from tests.recorded.recordings import NEWEST, VERSIONS, write_recording
 from tests.recorded.schemas import has_schemas, store_schemas
+from tests.recorded.sequences import kills_brokers
 
 _AT_ONCE = 4
 _ALONE = ("garbage.", "deaths.", "configs.listed_resources", "configs.altered_settings")
 """Programs that others would notice: they run alone, at the end."""
+
+_SEQUENCES_ALONE = {f"{SEQUENCES}.seed_{seed}" for seed in SEEDS if kills_brokers(seed)}
 
 _NEEDS_NEWEST = ("share_groups.", "sequences.")
 """Programs of requests whose versions the others don't know, and those that tell less of them."""
@@ -79,10 +82,10 @@ async def _run_all(names: Sequence[str], kafka: RealKafka, run: str) -> Mapping[
         async with free:
             found[name] = await run_program(PROGRAMS[name], HOST, kafka.port, run, kafka)
 
-    await asyncio.gather(*(run_one(name) for name in names if not name.startswith(_ALONE)))
-    for name in names:
-        if name.startswith(_ALONE):
-            await run_one(name)
+    alone = [name for name in names if name.startswith(_ALONE) or name in _SEQUENCES_ALONE]
+    await asyncio.gather(*(run_one(name) for name in names if name not in alone))
+    for name in alone:
+        await run_one(name)
     return found
 
 

@@ -196,6 +196,7 @@ class Recorder:
         self._dead: set[int] = set()
         self._connections: dict[tuple[int, str], Connection] = {}
         self._places: dict[tuple[str, Leader | Coordinator], int] = {}
+        self._coordinators: set[Coordinator] = set()
 
     async def start(self) -> None:
         """Ask for the brokers."""
@@ -315,6 +316,7 @@ class Recorder:
         return None
 
     async def _coordinator(self, place: Coordinator) -> int | None:
+        self._coordinators.add(place)
         body = {"KeyType": place.kind, "CoordinatorKeys": [place.key]}
         found = (await self.ask_quietly("FindCoordinator", 4, body))["Coordinators"][0]
         return None if found["ErrorCode"] else int(found["NodeId"])
@@ -345,17 +347,16 @@ class Recorder:
     async def until_balanced(self) -> None:
         """Wait until living brokers lead, each partition by the first that lives of its replicas.
 
-        All brokers know it then, all that live are in sync, and the coordinators of the places that
-        the program knows have loaded what they coordinate.
+        All brokers know it then, all that live are in sync, and the coordinators that the program
+        has asked have loaded what they coordinate.
         """
-        known = [place for _, place in self._places if isinstance(place, Coordinator)]
         async with asyncio.timeout(_BALANCED_S):
             while not all([await self._is_balanced(broker) for broker in self._living()]):
                 await asyncio.sleep(0.2)
                 body = {"ElectionType": 0, "TopicPartitions": None, "TimeoutMs": 5_000}
                 await self.ask_quietly("ElectLeaders", 2, body)
         self._places.clear()
-        for place in known:
+        for place in sorted(self._coordinators):
             await self._until_loaded(place)
         await asyncio.sleep(_SETTLED_S)
 

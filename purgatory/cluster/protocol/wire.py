@@ -64,7 +64,7 @@ class Request(NamedTuple):
     @property
     def api_name(self) -> str:
         """The name of the API, such as "produce"."""
-        return api_key_map.get(self.api_key, f"api_{self.api_key}")
+        return api_key_map.get(self.api_key) or f"api_{self.api_key}"
 
 
 def decode_request(frame: bytes, supported: Mapping[int, Versions]) -> Request:
