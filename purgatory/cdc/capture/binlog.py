@@ -39,7 +39,7 @@ from pymysqlreplication.row_event import (
 )
 
 from purgatory.cdc.capture.decoder import RowDecoder, repair_decoder
-from purgatory.cdc.capture.errors import CaptureError, UnsupportedChangeError, source_error
+from purgatory.cdc.capture.errors import CaptureError, UnsupportedChangeError
 from purgatory.cdc.capture.logged_statement import (
     Statement,
     TemporaryTables,
@@ -52,8 +52,11 @@ from purgatory.cdc.capture.source import SourceAddress, TableFilter, error_text
 from purgatory.cdc.capture.stream import (
     BinlogStream,
     ConnectionLostError,
+    DamagedEventError,
     StatementEvent,
+    binlog_error,
     file_origin,
+    is_refused,
     read_origin,
     unreadable,
 )
@@ -160,12 +163,21 @@ class BinlogReader:
             except ConnectionLostError as error:
                 connection_error: BaseException = error
             except pymysql.OperationalError as error:
-                # Error 1236: the server can't send from this position, permanently.
-                if error.args[0] == 1236 or not attempts:
+                if is_refused(error) or not attempts:
                     raise self._failure(error) from None
                 connection_error = error
             except (pymysql.Error, OSError) as error:
                 raise self._failure(error) from None
+            except DamagedEventError as error:
+                raise self._unsupported_error(stream, str(error)) from None
+            except CaptureError:
+                raise
+            except Exception as error:
+                # The library's, for an event of a kind that it doesn't know.
+                text = f"{type(error).__name__}: {error_text(error)}"
+                raise self._unsupported_error(
+                    stream, f"the event behind it can't be read ({text}); {_NEW_TOPIC}"
+                ) from error
             finally:
                 stream.close()
             attempts += 1
@@ -185,10 +197,7 @@ class BinlogReader:
         )
 
     def _failure(self, error: BaseException) -> CaptureError:
-        message = (
-            f"the binlog of {self.address} can't be read from {self._boundary}: {error_text(error)}"
-        )
-        return source_error(message, error)
+        return binlog_error(self.address, self._boundary, error)
 
     def _handle_event(self, event: Any, stream: BinlogStream) -> Iterator[BinlogItem]:
         match event:

@@ -32,7 +32,7 @@ from purgatory.cdc.capture.source import (
     SourceAddress,
     TableFilter,
     captured_tables,
-    check_no_prepared,
+    check_beginning,
     check_settings,
     connect,
     current_position,
@@ -185,7 +185,7 @@ def _start(
             )
         if not config.snapshot:
             with connect(config.source) as connection:
-                check_no_prepared(connection)
+                check_beginning(connection, config.tables)
             # Stored before the first change, so that none is lost if this process ends now.
             _store(publisher, reader)
             return reader.start

@@ -40,7 +40,7 @@ from purgatory.cdc.capture.source import (
     SourceAddress,
     TableDescription,
     TableFilter,
-    check_no_prepared,
+    check_beginning,
     connect,
     current_position,
     describe_table,
@@ -96,7 +96,7 @@ class Snapshot:
                 self.tables = [table for table in descriptions if table and has_snapshots(table)]
             self.position = self._begin()
             if isinstance(chosen, TableFilter):
-                check_no_prepared(self._connection)
+                check_beginning(self._connection, chosen)
         except pymysql.Error as error:
             self._connection.close()
             message = f"no snapshot can be taken: {error_text(error)}"

@@ -199,13 +199,24 @@ def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-def check_no_prepared(connection: pymysql.connections.Connection) -> None:
-    """Check that no prepared (XA) transaction waits for its end: the binlog has its rows before.
+def check_beginning(connection: pymysql.connections.Connection, chosen: TableFilter) -> None:
+    """Check that a new topic can begin here.
+
+    The binlog has the rows of a prepared (XA) transaction before it, and history as rows of a table
+    with system versioning. A table that gets one later has a stop in the topic.
 
     Raises:
-        CaptureError: there is one.
+        CaptureError: there is such a transaction or table.
     """
     with connection.cursor() as cursor:
+        cursor.execute(_VERSIONED)
+        for database, table in cursor.fetchall():
+            if chosen.includes(str(database), str(table)):
+                raise CaptureError(
+                    f"table {database}.{table} has system versioning: its history can't be told "
+                    "from its rows; ALTER TABLE ... DROP SYSTEM VERSIONING, or leave it out with "
+                    "--only"
+                )
         try:
             cursor.execute("XA RECOVER")
         except pymysql.OperationalError:
@@ -325,7 +336,9 @@ FROM information_schema.COLUMNS
 WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION"""
 _KEYS = """SELECT INDEX_NAME, COLUMN_NAME FROM information_schema.STATISTICS
 WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0 ORDER BY INDEX_NAME, SEQ_IN_INDEX"""
-_TABLES = """SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE FROM information_schema.TABLES
+_VERSIONED = """SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES
+WHERE TABLE_TYPE = 'SYSTEM VERSIONED' ORDER BY TABLE_SCHEMA, TABLE_NAME"""
+_TABLES = """SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES
 WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED') ORDER BY TABLE_SCHEMA, TABLE_NAME"""
 _TABLE = """SELECT ENGINE, TABLE_COLLATION FROM information_schema.TABLES
 WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND TABLE_TYPE = 'BASE TABLE'"""
@@ -420,23 +433,16 @@ def captured_tables(connection: pymysql.connections.Connection, chosen: TableFil
     """The names of the captured tables that exist, with their databases.
 
     Raises:
-        CaptureError: a table that was named does not exist; one has system versioning; or the user
-            may not see all.
+        CaptureError: a table that was named does not exist, or the user may not see all.
     """
     with connection.cursor() as cursor:
         cursor.execute(_TABLES)
-        types = {(str(row[0]), str(row[1])): str(row[2]) for row in cursor.fetchall()}
-    captured = [name for name in types if chosen.includes(*name)]
+        names = [(str(row[0]), str(row[1])) for row in cursor.fetchall()]
+    captured = [name for name in names if chosen.includes(*name)]
     existing = {table for _, table in captured} | {".".join(name) for name in captured}
     missing_tables = sorted(chosen.tables - existing)
     if missing_tables:
         raise CaptureError(f"--only: the source has no table {', '.join(missing_tables)}")
-    for name in captured:
-        if types[name] == "SYSTEM VERSIONED":
-            raise CaptureError(
-                f"table {'.'.join(name)} has system versioning: its history can't be told from "
-                "its rows; ALTER TABLE ... DROP SYSTEM VERSIONING, or leave it out with --only"
-            )
     _check_grants(connection, chosen, captured)
     return captured
 

@@ -36,7 +36,7 @@ from pymysqlreplication.row_event import (
     WriteRowsEvent,
 )
 
-from purgatory.cdc.capture.errors import CaptureError, source_error
+from purgatory.cdc.capture.errors import CaptureError, UnsupportedChangeError, source_error
 from purgatory.cdc.capture.records import Position
 from purgatory.cdc.capture.source import SourceAddress, error_text
 
@@ -56,10 +56,15 @@ heartbeat, annotations, checkpoints, encryption (the source sends its events dec
 _IGNORABLE_FLAG = 0x80
 _THREAD_SPECIFIC_FLAG = 0x04
 _CHECKSUM_BYTES = 4
+_CANNOT_SEND = 1236
 
 
 class ConnectionLostError(Exception):
     """The connection to the source was lost."""
+
+
+class DamagedEventError(UnsupportedChangeError):
+    """An event is not as the source wrote it."""
 
 
 class Connection(pymysql.connections.Connection):  # type: ignore[misc]
@@ -97,10 +102,9 @@ class Connection(pymysql.connections.Connection):  # type: ignore[misc]
         elif self._has_checksums:
             given = int.from_bytes(data[-_CHECKSUM_BYTES:], "little")
             if zlib.crc32(memoryview(data)[1:-_CHECKSUM_BYTES]) != given:
-                end = int.from_bytes(data[14:18], "little")
-                raise CaptureError(
-                    f"the event that ends at byte {end} has a wrong checksum: the source's binlog "
-                    "is damaged; begin a new topic with --snapshot"
+                raise DamagedEventError(
+                    "the event behind it has a wrong checksum: the source's binlog is damaged; "
+                    "begin a new topic with --snapshot"
                 )
         else:
             size = int.from_bytes(data[10:14], "little") + _CHECKSUM_BYTES
@@ -256,6 +260,20 @@ def file_origin(event: FormatDescriptionEvent) -> str:
     return f"{event.packet.server_id}@{event.timestamp}"
 
 
+def binlog_error(address: SourceAddress, position: Position, error: BaseException) -> CaptureError:
+    """The `CaptureError` for a binlog that the source doesn't send from a position."""
+    message = f"the binlog of {address} can't be read from {position}: {error_text(error)}"
+    if is_refused(error):
+        # The file is gone, or it is another one of the same name.
+        message += "; begin a new topic with --snapshot"
+    return source_error(message, error)
+
+
+def is_refused(error: BaseException) -> bool:
+    """Whether the source can't send from the position, permanently."""
+    return isinstance(error, pymysql.OperationalError) and error.args[0] == _CANNOT_SEND
+
+
 def read_origin(address: SourceAddress, position: Position, server_id: int) -> str:
     """The origin of the file at a position.
 
@@ -267,8 +285,7 @@ def read_origin(address: SourceAddress, position: Position, server_id: int) -> s
     try:
         event = next(iter(stream), None)
     except (pymysql.Error, ConnectionLostError, OSError) as error:
-        message = f"the binlog of {address} can't be read from {position}: {error_text(error)}"
-        raise source_error(message, error) from None
+        raise binlog_error(address, position, error) from None
     finally:
         stream.close()
     if event is None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import types
+import zlib
 from contextlib import ExitStack, closing
 from functools import partial
 
@@ -123,6 +125,30 @@ def test_rows_on_disk_are_rolled_back_to_any_savepoint() -> None:
             rows.append(RowChange("insert", "d", "t", 0, {"id": number}, None, ()))
         assert [row.data["id"] for row in rows] == [*range(count), *range(20, 25)]
         rows.clear()
+
+
+def test_damaged_event_stops_with_its_position(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source.run("INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2)")
+    calls = itertools.count()
+    damaged = types.SimpleNamespace(crc32=lambda data: zlib.crc32(data) ^ (next(calls) > 5))
+    monkeypatch.setattr("purgatory.cdc.capture.stream.zlib", damaged)
+    with pytest.raises(CaptureError, match=r"binlog\.\d+:\d+: .*wrong checksum.* new topic"):
+        source.transactions()
+
+
+def test_event_that_cannot_be_read_stops_with_its_position(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source.run("INSERT INTO t VALUES (1)")
+
+    def describe(*_: object) -> None:
+        raise KeyError("surprise")
+
+    monkeypatch.setattr("purgatory.cdc.capture.decoder.RowDecoder.describe", describe)
+    with pytest.raises(CaptureError, match=r"binlog\.\d+:\d+: .*KeyError: surprise.* new topic"):
+        source.transactions()
 
 
 STATEMENT = "SET SESSION binlog_format = 'STATEMENT'"
