@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, get_args
 
 from purgatory.cdc.change import (
@@ -16,6 +17,7 @@ from purgatory.cdc.debezium.envelope import is_envelope, parse_envelope, split_s
 LogFormat = Literal["auto", "maxwell", "debezium"]
 """The format of a log; `auto` looks at each record."""
 
+_SCHEMA = b'{"schema":'
 FORMATS: tuple[LogFormat, ...] = get_args(LogFormat)
 
 
@@ -30,12 +32,18 @@ def parse_record(
     value = record.value
     if value is None:
         return None
-    if log_format != "maxwell" and value.startswith(b'{"schema":') and len(value) <= max_bytes:
+    if value.startswith(_SCHEMA) and log_format != "maxwell" and len(value) <= max_bytes:
         found = split_schema(value)
         if found is not None:
             columns, payload = found
             return parse_envelope(payload, record.key, record.topic, columns)
     document = decode_object(value, max_bytes)
-    if log_format == "debezium" or (log_format == "auto" and is_envelope(document)):
-        return parse_envelope(document, record.key, record.topic)
-    return maxwell_change(document)
+    if log_format == "auto":
+        log_format = "maxwell" if _is_maxwells(document) else "debezium"
+    if log_format == "maxwell":
+        return maxwell_change(document)
+    return parse_envelope(document, record.key, record.topic)
+
+
+def _is_maxwells(document: Mapping[str, object]) -> bool:
+    return ("type" in document and "database" in document) or not is_envelope(document)

@@ -25,7 +25,7 @@ from purgatory.cdc.apply.repeats import Places, Repeats
 from purgatory.cdc.apply.schema_changes import SchemaChanges
 from purgatory.cdc.apply.shapes import RowShowsChangeError
 from purgatory.cdc.apply.tables import SchemaChangedError, TargetTables
-from purgatory.cdc.change import ROW_KINDS, Record
+from purgatory.cdc.change import ROW_KINDS, SCHEMA_KINDS, Record
 from purgatory.cdc.errors import MAX_DETAIL, NOT_APPLIED, InvalidChangeError, Quarantined
 from purgatory.cdc.formats import parse_record
 from purgatory.cdc.targets.target import Target
@@ -68,7 +68,8 @@ class Batch:
         next_offset: of the partition, for which the items were planned.
         first_shown: the offset of a row that shows a change of its table, if any: it and all behind
             it are not planned.
-        places: how far the items lead in logs that may have changes twice.
+        may_repeat: whether a log of the items may have changes twice.
+        places: how far the items lead in such logs.
         quarantined: records that can't be applied, by topic, partition and offset.
     """
 
@@ -76,19 +77,15 @@ class Batch:
     version: int = 0
     next_offset: int = 0
     first_shown: int | None = None
+    may_repeat: bool = False
     places: Places = field(default_factory=dict)
     quarantined: dict[tuple[str, int, int], Quarantined] = field(default_factory=dict)
 
     def count_before_schema_change(self, items: Sequence[Item]) -> int:
         """The number of items before the first that changes a table, or shows such a change."""
-        return next(
-            (
-                number
-                for number, item in enumerate(items)
-                if item.changes_schema or item.record.offset == self.first_shown
-            ),
-            len(items),
-        )
+        if self.first_shown is not None:
+            items = [item for item in items if item.record.offset < self.first_shown]
+        return next((n for n, item in enumerate(items) if item.changes_schema), len(items))
 
     def quarantine(self, record: Record, error: InvalidChangeError) -> None:
         """Mark a record as one that can't be applied."""
@@ -147,6 +144,8 @@ class Writer:
                 )
             except InvalidChangeError as error:
                 batch.quarantine(record, error)
+            if change is not None and change.origin is not None:
+                batch.may_repeat = True
             batch.items.append(Item(record, change))
         return batch
 
@@ -167,7 +166,8 @@ class Writer:
         offsets = self.target.select_own("purgatory_offsets", topic=topic, partition=partition)
         batch.next_offset, batch.first_shown = offsets[0][2] if offsets else 0, None
         start = sum(item.record.offset < batch.next_offset for item in batch.items)
-        batch.items[start:], batch.places = self.repeats.skip(batch.items[start:])
+        if batch.may_repeat:
+            batch.items[start:], batch.places = self.repeats.skip(batch.items[start:])
         if self.target.last_pending(topic, partition) is not None:
             return
         end = start + batch.count_before_schema_change(batch.items[start:])
@@ -190,13 +190,14 @@ class Writer:
             StopAtChangeError: a change can't be applied, and `stop_on_quarantine` is set.
         """
         planned = []
-        for item in items:
-            record, change, _ = item
+        done = batch.quarantined if batch.may_repeat else ()
+        for record, change, _ in items:
             operations: tuple[Operation, ...] = ()
-            if item.changes_schema:
+            if change is None or record[:3] in done:
+                pass
+            elif change.kind in SCHEMA_KINDS:
                 break
-            is_row = change is not None and change.kind in ROW_KINDS
-            if change is not None and is_row and record[:3] not in batch.quarantined:
+            elif change.kind in ROW_KINDS:
                 try:
                     operations = plan_operations(change, self._tables.plan(change, record.key))
                 except RowShowsChangeError:

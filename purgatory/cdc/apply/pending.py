@@ -132,9 +132,7 @@ def _group(
     """The group, the xoffset in it, and the expected number of records."""
     if change is None:
         return None, None, None
-    if change.kind == TRANSACTION_END and change.origin is not None:
-        return f"{_TRANSACTION}{change.xid}", None, change.origin.changes
-    is_truncate = change.kind == "table-truncate" and change.xid is not None and by_transaction
+    is_truncate = by_transaction and change.xid is not None and change.kind == "table-truncate"
     if change.kind in ROW_KINDS or is_truncate:
         if not by_transaction or change.xid is None:
             return None, None, None
@@ -145,6 +143,8 @@ def _group(
             return f"{_OPEN_TRANSACTION}{change.xid}", None, None
         expected = 0 if number is None else number + 1
         return f"{_TRANSACTION}{change.xid}", number, expected if change.commit else None
+    if change.kind == TRANSACTION_END and change.origin is not None:
+        return f"{_TRANSACTION}{change.xid}", None, change.origin.changes
     if change.copies > 1 and change.position is not None:
         return f"schema {sort_key[0]} {sort_key[1]}", partition, change.copies
     return None, None, None
@@ -164,15 +164,16 @@ def group_records(records: Sequence[PendingRecord], *, by_transaction: bool) -> 
         if name is not None and not by_transaction and name.startswith(_TRANSACTION):
             name = None
         group = None if name is None else by_name.get(name)
-        change = record.item.change
-        if group is None and name is not None and change and change.kind == TRANSACTION_END:
-            early_ends.append(record)
-            continue
-        is_idle = change is None or (
-            change.kind not in ROW_KINDS and not record.item.changes_schema
-        )
-        if is_idle and name is None and groups and groups[-1].name is not None:
-            group = groups[-1]
+        if group is None:
+            change = record.item.change
+            if name is not None:
+                if change is not None and change.kind == TRANSACTION_END:
+                    early_ends.append(record)
+                    continue
+            elif groups and groups[-1].name is not None:
+                is_row = change is not None and change.kind in ROW_KINDS
+                if not is_row and not record.item.changes_schema:
+                    group = groups[-1]
         if group is None:
             group = TxnGroup(name)
             groups.append(group)

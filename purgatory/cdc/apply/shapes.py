@@ -83,13 +83,17 @@ class Shapes:
         rows = self._target.select_own("purgatory_shapes", announced=snapshot)
         return [(row[0], _shape(row)) for row in rows if row[4] != snapshot]
 
+    def add(self, source: str, shape: Shape) -> None:
+        """Store the first shape of a table; one that is there stays."""
+        with self._target.transaction():
+            self._target.insert_own("purgatory_shapes", [_row(source, shape)])
+        self._known.pop(source, None)
+
     def store(self, source: str, shape: Shape) -> None:
         """Replace the shape of a table."""
         with self._target.transaction():
             self.delete(source)
-            columns, place = json.dumps(sorted(shape.columns)), json.dumps(shape.place)
-            row = (source, columns, place, *shape[2:])
-            self._target.insert_own("purgatory_shapes", [row])
+            self._target.insert_own("purgatory_shapes", [_row(source, shape)])
         self._known[source] = shape
 
     def delete(self, source: str) -> None:
@@ -103,6 +107,10 @@ class Shapes:
         self.delete(source)
         if shape is not None:
             self.store(new, shape)
+
+
+def _row(source: str, shape: Shape) -> tuple[Any, ...]:
+    return source, json.dumps(sorted(shape.columns)), json.dumps(shape.place), *shape[2:]
 
 
 def _shape(row: tuple[Any, ...]) -> Shape:

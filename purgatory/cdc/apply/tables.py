@@ -187,7 +187,7 @@ class TargetTables:
             table = self._mapping.find(source)
             if origin.snapshot and table is not None and self._target.has_rows(table.name):
                 raise RowShowsChangeError
-            self.shapes.store(source, Shape(frozenset()).after(origin))
+            self.shapes.add(source, Shape(frozenset()).after(origin))
             return False
         if shape.has_new_snapshot(origin) or not shape.is_older(origin):
             raise RowShowsChangeError

@@ -115,7 +115,8 @@ def _add_records(
             if item.record.offset >= next_offsets[item.record.partition]
         ]
         _check_positions(new, next_offsets)
-        new, _ = writer.repeats.skip(new)
+        if batch.may_repeat:
+            new, _ = writer.repeats.skip(new)
         last_records = {
             partition: target.last_pending(topic, partition) for partition in next_offsets
         }
@@ -138,7 +139,8 @@ def _add_records(
             topic, [record.sort_key for record in pending if record.sort_key in done]
         )
         writer.store_pending(record for record in records if record.sort_key not in done)
-        writer.repeats.store(writer.repeats.skip([record.item for record in records])[1])
+        if batch.may_repeat:
+            writer.repeats.store(writer.repeats.skip([record.item for record in records])[1])
         ends = dict(next_offsets)
         for record in records:
             partition, offset = record.item.record.partition, record.item.record.offset
@@ -252,6 +254,7 @@ def _parse_pending(
         Record(row[0], row[3], row[4], _bytes(row[8]), _bytes(row[9])) for row in rows
     )
     batch.quarantined.update(parsed.quarantined)
+    batch.may_repeat |= parsed.may_repeat
     return [
         PendingRecord(item, row[1], row[2], *row[5:8])
         for item, row in zip(parsed.items, rows, strict=True)

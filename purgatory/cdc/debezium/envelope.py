@@ -57,9 +57,7 @@ _MYSQL_GTID = re.compile(r"(.+):(\d+)")
 
 
 def is_envelope(document: Mapping[str, Any]) -> bool:
-    """Whether a record is plainly Debezium's, and not Maxwell's."""
-    if isinstance(document.get("type"), str) and "database" in document:
-        return False
+    """Whether a record is plainly Debezium's."""
     names = document.keys()
     return (
         {"op", "source"} <= names
@@ -225,7 +223,7 @@ def _row(
     xid, xoffset = _transaction_of(document, source) if op != "r" else (None, None)
     position, place = _place(source, 0 if op == "d" else 1, xoffset)
     origin = Origin(
-        _text(source, "name"),
+        _server(source),
         place,
         _integer(source, "ts_ms"),
         is_apart=op != "t" and topic.endswith(f".{database}.{table}"),
@@ -309,6 +307,11 @@ def _place(
     return (file, byte), (file, byte, _integer(source, "row"), rank)
 
 
+def _server(source: Mapping[str, Any]) -> str:
+    """The name of the log: files of another server have other numbers."""
+    return f"{_text(source, 'name')} {_integer(source, 'server_id')}"
+
+
 def _file_number(file: object) -> int | None:
     match = re.search(r"(\d{1,18})\Z", file) if isinstance(file, str) else None
     return None if match is None else int(match[1])
@@ -373,7 +376,7 @@ def _statement(document: Mapping[str, Any], source: Mapping[str, Any], topic: st
         # The rows show it, in their topics.
         found = [change for change in found if not _is_shown_by_rows(change)]
     origin = Origin(
-        name,
+        _server(source),
         () if is_snapshot else place,
         _integer(source, "ts_ms"),
         snapshot=_snapshot(source),

@@ -41,7 +41,7 @@ _AS_WRITTEN = {
     "postgres-plain": {
         "iv", "b5", "vb", "by", "photo", "dt", "t", "tt", "ts", "ts3", "tz",
     },
-    "mariadb-plain": {"u64"},
+    "mariadb-plain": {"u64", "t"},
 }  # fmt: skip
 """Columns whose values are as Debezium writes them."""
 
@@ -59,8 +59,9 @@ def apply(target: Target, records: list[Record], by_transaction: bool) -> None:
 def difference(target: Target, name: str, ignored: Any = ()) -> list[Any]:
     """The cells that are not as in the source."""
     wrong: list[Any] = []
-    for table, rows in expected_rows(name).items():
+    for table, all_rows in expected_rows(name).items():
         found = plain_rows(target, table) if target.table(table) else []
+        rows = [row for row in all_rows if name != "mariadb-plain" or not row.get("b12")]
         if len(rows) != len(found):
             wrong.append((table, len(rows), found))
             continue
@@ -86,10 +87,9 @@ def test_recorded_topic_gives_the_rows_of_its_source(
     if name == "mariadb-plain":
         details = {row[4] for row in target.select_own("purgatory_quarantine")}
         assert details == {"b12: 'BQA=' is not a number"}
-        assert [table for table, *_ in wrong] == ["kinds"]
     else:
         assert quarantined(target) == []
-        assert wrong == []
+    assert wrong == []
     assert target.select_own("purgatory_pending") == []
     effects = [row[2] for row in target.select_own("purgatory_effects")]
     assert effects == list(range(len(records))), "each record has one effect"
