@@ -256,7 +256,6 @@ def _row(
             snapshot = _snapshot(source)
             # Rows of an incremental snapshot are read while changes come.
             origin = origin._replace(snapshot=snapshot, place=place if snapshot else ())
-            position = None
     old: dict[str, Any] = {}
     if op == "u" and before and key:
         old = _values({name: before[name] for name in key if name in before}, columns, "d")
@@ -300,7 +299,8 @@ def _place(
         lsn = _integer(source, "lsn")
         # A COPY has many rows at one LSN.
         number = rank if xoffset is None else xoffset
-        return (commit >> _BITS, commit % 2**_BITS), (commit, lsn, number) if lsn else ()
+        position = commit or lsn
+        return (position >> _BITS, position % 2**_BITS), (commit, lsn, number) if lsn else ()
     file, byte = _file_number(source.get("file")), _integer(source, "pos")
     if file is None:
         return None, ()

@@ -9,7 +9,8 @@
 Each recording is `NAME.jsonl.gz` in the folder (by default `recorded`), with a line for each record
 of the topics, in the order of the log, and `NAME.rows.json`, the source's rows at the end. A
 connector runs five times: it snapshots, follows changes, is killed before its offsets are stored,
-delivers the same again, and begins anew, with another snapshot, after rows were deleted.
+delivers the same again, and begins anew, with another snapshot, after rows were deleted. The tests
+here then compare what is applied with those rows.
 """
 
 from __future__ import annotations

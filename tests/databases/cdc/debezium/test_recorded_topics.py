@@ -151,7 +151,17 @@ def test_killed_apply_of_a_recording_reaches_its_rows(
         assert difference(target, name, _AS_WRITTEN.get(name, ())) == []
         effects = [row[2] for row in target.select_own("purgatory_effects")]
         assert effects == list(range(len(lines)))
+        assert_in_order(target)
         assert quarantined(target) == []
+
+
+def assert_in_order(target: Target) -> None:
+    """Each key's effects are in the order of the log; those on nothing have keys of their own."""
+    versions: dict[int, list[int]] = defaultdict(list)
+    for _, _, _, key, version, _ in target.select_own("purgatory_effects"):
+        versions[key].append(version)
+    assert all(found == sorted(found) for found in versions.values())
+    assert max(map(len, versions.values())) >= 5
 
 
 def in_partitions(records: list[Record], count: int) -> list[Record]:
