@@ -346,3 +346,25 @@ def test_statement_of_an_own_topic_stops_where_order_counts(target: Target) -> N
     record = Record("src", 0, 0, None, json.dumps(document).encode())
     with pytest.raises(QuarantineStopError, match="in the other topics is not known"):
         apply_rows(Writer(target), "src", 0, [record])
+
+
+@pytest.mark.parametrize("end_partition", [0, 1])
+def test_transaction_may_be_longer_than_a_chunk(
+    target: Target, end_partition: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("purgatory.cdc.apply.transactions.CHUNK_RECORDS", 10)
+    log = Log()
+    if end_partition:
+        log.end(1, 50, 35, partition=1)
+    for number in range(35):
+        log.row("c", 10 + number, xid=1, number=number + 1, id=number, n=1)
+        if number % 7 == 0:
+            log.apply_transactions(target)
+    if not end_partition:
+        assert target.table("orders") is None
+        log.end(1, 50, 35)
+    log.row("c", 60, xid=2, number=1, id=99, n=1)
+    log.end(2, 61, 1)
+    log.apply_transactions(target)
+    assert len(rows(target)) == 36
+    assert target.select_own("purgatory_pending") == []
