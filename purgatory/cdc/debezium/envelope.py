@@ -130,7 +130,7 @@ def parse_envelope(
         return _transaction(document)
     if "op" in document or "ddl" in document:
         source = _source(document)
-        if source is None or document.get("op") == "m":
+        if document.get("op") == "m":
             return _mark()
         if "op" not in document:
             return _statement(document, source, topic)
@@ -168,7 +168,7 @@ def _mark() -> Change:
     return Change("heartbeat", "", "", {}, {}, None, None, None, False, None, None, None, False, 1)
 
 
-def _source(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _source(document: Mapping[str, Any]) -> Mapping[str, Any]:
     source = document.get("source")
     if not isinstance(source, dict):
         raise InvalidChangeError(MALFORMED, "source is missing")
