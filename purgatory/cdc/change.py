@@ -18,6 +18,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
+from purgatory.cdc.column_types import ColumnType
 from purgatory.cdc.errors import MALFORMED, TOO_LARGE, InvalidChangeError
 
 T = TypeVar("T")
@@ -27,6 +28,8 @@ BOOTSTRAP_INSERT = "bootstrap-insert"
 ROW_KINDS = frozenset({INSERT, UPDATE, DELETE, BOOTSTRAP_INSERT})
 MARK_KINDS = frozenset({"bootstrap-start", "bootstrap-complete", "heartbeat"})
 """Records about the log itself, which change nothing."""
+TRANSACTION_END = "transaction-end"
+"""A record with the number of a transaction's changes, which are in other records."""
 TABLE_KINDS = frozenset({"table-create", "table-alter", "table-drop", "table-truncate"})
 DATABASE_KINDS = frozenset({"database-create", "database-alter", "database-drop"})
 _DEFINING_KINDS = frozenset({"table-create", "table-alter"})
@@ -39,6 +42,31 @@ MAX_VALUE_BYTES = 16 * 1024 * 1024
 _POSITION = re.compile(r".{0,1000}?([0-9]{1,18}):([0-9]{1,18})")
 _MOST_XOFFSET = 2**14 - 1
 _MOST_PARTITIONS = 1_000_000
+
+
+class Origin(NamedTuple):
+    """What a change says of its log, if that may have a change twice.
+
+    Args:
+        server: names the log.
+        place: grows along the log; empty if unknown.
+        time_ms: when it was made, at the source.
+        columns: all columns of the row, with their types where they are known.
+        unknown: those of them that may not be null in rows written before they were added.
+        snapshot: names the snapshot of which the row is; empty if it is of none. A table's first
+            row of a snapshot comes after an unknown end of its former rows.
+        is_apart: whether it is in a topic of its own, so that its place among others is unknown.
+        changes: of a transaction's end, the number of its changes.
+    """
+
+    server: str
+    place: tuple[int, ...]
+    time_ms: int
+    columns: Mapping[str, ColumnType | None] | None = None
+    unknown: Sequence[str] = ()
+    snapshot: str = ""
+    is_apart: bool = False
+    changes: int = 0
 
 
 class Change(NamedTuple):
@@ -59,6 +87,8 @@ class Change(NamedTuple):
         steps: of a schema change, in order (`ddl.steps`); None if not in the log.
         if_absent: of a created table, whether it is only created if there is none.
         copies: how many partitions have a copy of a schema change.
+        origin: None if the log has each change once.
+        others: of a schema change, those that follow it in its statement.
     """
 
     kind: str
@@ -67,7 +97,7 @@ class Change(NamedTuple):
     data: Mapping[str, Any]
     old: Mapping[str, Any]
     primary_key: Sequence[str] | None
-    xid: int | None
+    xid: int | str | None
     xoffset: int | None
     commit: bool
     position: tuple[int, int] | None
@@ -75,6 +105,8 @@ class Change(NamedTuple):
     steps: Sequence[Mapping[str, Any]] | None
     if_absent: bool
     copies: int
+    origin: Origin | None = None
+    others: Sequence[Change] = ()
 
     @property
     def source(self) -> str:
@@ -111,24 +143,37 @@ def source_table(source: str) -> str:
 
 
 def parse_change(value: bytes | str, *, max_bytes: int = MAX_VALUE_BYTES) -> Change:
-    """Parse a record's value. O(its length).
+    """Parse a record's value in Maxwell's format. O(its length).
 
     Raises:
         InvalidChangeError: it is too long, no JSON, or not in Maxwell's format.
     """
+    return maxwell_change(decode_object(value, max_bytes))
+
+
+def decode_object(value: bytes | str, max_bytes: int = MAX_VALUE_BYTES) -> dict[str, Any]:
+    """Decode a JSON object; numbers with a fraction are `Decimal`.
+
+    Raises:
+        InvalidChangeError: it is too long, or no object of JSON.
+    """
     if len(value) > max_bytes:
         raise InvalidChangeError(TOO_LARGE, f"{len(value)} bytes, and the maximum is {max_bytes}")
     try:
-        text = value.decode() if isinstance(value, bytes) else value
-        document = _DECODER.decode(text)
+        document = decode_json(value.decode() if isinstance(value, bytes) else value)
     except (ValueError, ArithmeticError, RecursionError) as error:
         raise InvalidChangeError(MALFORMED, f"no JSON: {str(error)[:200]}") from None
     if not isinstance(document, dict):
         raise InvalidChangeError(MALFORMED, f"a {type(document).__name__}, and not an object")
-    return _change(document)
+    return document
 
 
-def _change(document: Mapping[str, Any]) -> Change:
+def maxwell_change(document: Mapping[str, Any]) -> Change:
+    """The change of a decoded record in Maxwell's format.
+
+    Raises:
+        InvalidChangeError: it is not in that format.
+    """
     kind = document.get("type")
     if not isinstance(kind, str) or kind not in KINDS:
         raise InvalidChangeError(MALFORMED, f"type is {str(kind)[:60]!r}, which is no change")
@@ -212,7 +257,8 @@ def _reject_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number of JSON")
 
 
-_DECODER = json.JSONDecoder(parse_float=Decimal, parse_constant=_reject_constant)
+decode_json = json.JSONDecoder(parse_float=Decimal, parse_constant=_reject_constant).decode
+"""Decodes JSON with numbers as they are written; raises ValueError and ArithmeticError."""
 
 
 def parse_key_columns(key: bytes | None) -> Sequence[str] | None:

@@ -11,6 +11,7 @@ import binascii
 import enum
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
@@ -187,9 +188,14 @@ def _binary(value: object) -> Value:
         raise _type_error(value, "bytes in base 64") from None
 
 
+_ISO_TIME = re.compile(r"(\d{4}-\d\d-\d\d)(?:T(\d\d:\d\d:\d\d(?:\.\d+)?))?Z")
+
+
 def _time(value: object) -> Value:
     if not isinstance(value, str):
         raise _type_error(value, "a date or a time as a text")
+    if value.endswith("Z") and (match := _ISO_TIME.fullmatch(value)):
+        return " ".join(filter(None, match.groups()))
     return _text(value)
 
 

@@ -51,7 +51,7 @@ class InvalidChangeError(Exception):
 
 
 MALFORMED = "malformed"
-"""No JSON, or not in Maxwell's format."""
+"""No JSON, or in no format that is read."""
 MISSING_KEY = "missing key"
 """No primary key is known, or the row lacks a column of it."""
 UNKNOWN_TABLE = "unknown table"

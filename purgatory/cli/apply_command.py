@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from purgatory.cdc.apply.applier import Applier
     from purgatory.cdc.apply.exactly_once import Applied
     from purgatory.cdc.apply.options import ApplyOptions, TopicSettings
+    from purgatory.cdc.formats import LogFormat
 
 ApplyEngine = Literal["spark", "local"]
 
@@ -42,6 +43,14 @@ ApplyEngine = Literal["spark", "local"]
 )
 @options.bootstrap_option()
 @options.option("--topic", multiple=True, help="A topic of changes; may be given again.")
+@options.option(
+    "--format",
+    "log_format",
+    type=click.Choice(["auto", "maxwell", "debezium"]),
+    default="auto",
+    help="The format of the changes: Maxwell's JSON, which purgatory capture writes, or "
+    "Debezium's; auto looks at each.",
+)
 @options.option(
     "--engine",
     type=click.Choice(["spark", "local"]),
@@ -76,6 +85,7 @@ def apply(
     to: str,
     bootstrap: str | None,
     topic: Sequence[str],
+    log_format: LogFormat,
     engine: ApplyEngine | None,
     atomicity: str,
     once: bool,
@@ -107,6 +117,7 @@ def apply(
             stop_on_quarantine=strict,
             skip_ddl=frozenset(map(_parse_offset, skip_ddl)),
             tables=load_tables(tables) if tables is not None else {},
+            log_format=log_format,
         )
         by_transaction = atomicity == "transaction"
         if files:

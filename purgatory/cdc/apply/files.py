@@ -1,4 +1,4 @@
-"""Applies files: lines of JSON, one change each, as Maxwell writes them.
+"""Applies files: lines of JSON, one change each (`formats`).
 
 A file stands for a topic of one partition: `file:`, its absolute path, `#` and a hash of its first
 line; a line's number, from 0, is its offset. A run on a file that has grown, or after a kill,

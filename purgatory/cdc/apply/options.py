@@ -11,6 +11,7 @@ from typing import Any
 from purgatory.cdc.change import MAX_VALUE_BYTES
 from purgatory.cdc.column_types import ColumnType, column_type_by_name
 from purgatory.cdc.errors import ChangesError
+from purgatory.cdc.formats import LogFormat
 
 RETRY_FOR_S = 60.0
 """The maximum time that a target may be unreachable."""
@@ -42,6 +43,7 @@ class ApplyOptions:
         tables: by the source's `database.table`, as `source_name` writes it.
         skip_ddl: schema changes that a person has applied, as `TOPIC:PARTITION:OFFSET`.
         max_value_bytes: longer records are quarantined without being parsed.
+        log_format: Maxwell's or Debezium's; `auto` looks at each record.
     """
 
     create: bool = True
@@ -50,6 +52,7 @@ class ApplyOptions:
     tables: Mapping[str, TableSpec] = field(default_factory=dict)
     skip_ddl: frozenset[str] = frozenset()
     max_value_bytes: int = MAX_VALUE_BYTES
+    log_format: LogFormat = "auto"
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from purgatory.cdc.apply.operations import Item
-from purgatory.cdc.change import ROW_KINDS, Change
+from purgatory.cdc.change import ROW_KINDS, TRANSACTION_END, Change
 
 SortKey = tuple[int, int]
 """A position in the binlog, if known, and a number at that position."""
@@ -29,6 +29,10 @@ SortKey = tuple[int, int]
 START: SortKey = (0, 0)
 _MAX_NUMBER = 2**62
 _POSITION_BITS = 32
+_TRANSACTION = "transaction "
+_OPEN_TRANSACTION = "open transaction "
+"""The prefix of transactions whose end is the begin of the next one, in a topic of one partition.
+"""
 
 
 class PendingRecord(NamedTuple):
@@ -62,16 +66,21 @@ class TxnGroup:
 
     name: str | None
     records: list[PendingRecord] = field(default_factory=list)
+    is_last: bool = True
 
     @property
     def changes_schema(self) -> bool:
-        return self.records[0].item.changes_schema
+        # A transaction may truncate tables.
+        is_transaction = self.name is not None and self.name.startswith(_TRANSACTION)
+        return not is_transaction and self.records[0].item.changes_schema
 
     @property
     def is_complete(self) -> bool:
         """Whether all records have been read. O(records)."""
         if self.name is None:
             return True
+        if self.name.startswith(_OPEN_TRANSACTION):
+            return not self.is_last
         numbers = {record.xoffset for record in self.records if record.xoffset is not None}
         expected = [record.expected for record in self.records if record.expected is not None]
         return is_complete(len(numbers), max(numbers, default=None), max(expected, default=None))
@@ -123,14 +132,19 @@ def _group(
     """The group, the xoffset in it, and the expected number of records."""
     if change is None:
         return None, None, None
-    if change.kind in ROW_KINDS:
+    is_truncate = by_transaction and change.xid is not None and change.kind == "table-truncate"
+    if change.kind in ROW_KINDS or is_truncate:
         if not by_transaction or change.xid is None:
             return None, None, None
         number = change.xoffset
         if number is not None and not 0 <= number < _MAX_NUMBER:
             number = None
+        if number is None and change.origin is not None:
+            return f"{_OPEN_TRANSACTION}{change.xid}", None, None
         expected = 0 if number is None else number + 1
-        return f"transaction {change.xid}", number, expected if change.commit else None
+        return f"{_TRANSACTION}{change.xid}", number, expected if change.commit else None
+    if change.kind == TRANSACTION_END and change.origin is not None:
+        return f"{_TRANSACTION}{change.xid}", None, change.origin.changes
     if change.copies > 1 and change.position is not None:
         return f"schema {sort_key[0]} {sort_key[1]}", partition, change.copies
     return None, None, None
@@ -139,25 +153,41 @@ def _group(
 def group_records(records: Sequence[PendingRecord], *, by_transaction: bool) -> list[TxnGroup]:
     """The groups of one topic's records, in the order of their first records. O(n log n).
 
-    A record that changes nothing joins the group that it lies within.
+    A record that changes nothing joins the group that it lies within. The end of a transaction
+    that came before it, in another partition, joins it, too.
     """
     groups: list[TxnGroup] = []
     by_name: dict[str, TxnGroup] = {}
+    early_ends: list[PendingRecord] = []
     for record in sorted(records, key=lambda record: record.sort_key):
         name = record.group
-        if name is not None and not by_transaction and name.startswith("transaction"):
+        if name is not None and not by_transaction and name.startswith(_TRANSACTION):
             name = None
         group = None if name is None else by_name.get(name)
-        if group is None and name is None and groups and groups[-1].name is not None:
+        if group is None:
             change = record.item.change
-            if change is None or (change.kind not in ROW_KINDS and not record.item.changes_schema):
-                group = groups[-1]
+            if name is not None:
+                if change is not None and change.kind == TRANSACTION_END:
+                    early_ends.append(record)
+                    continue
+            elif groups and groups[-1].name is not None:
+                is_row = change is not None and change.kind in ROW_KINDS
+                if not is_row and not record.item.changes_schema:
+                    group = groups[-1]
         if group is None:
             group = TxnGroup(name)
             groups.append(group)
             if name is not None:
                 by_name[name] = group
         group.records.append(record)
+    for record in early_ends:
+        name = record.group or ""
+        if name not in by_name:
+            by_name[name] = TxnGroup(name)
+            groups.append(by_name[name])
+        by_name[name].records.append(record)
+    for earlier in groups[:-1]:
+        earlier.is_last = False
     return groups
 
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from purgatory.cdc.apply.options import ApplyOptions
+from purgatory.cdc.apply.shapes import Shape
 from purgatory.cdc.apply.tables import TableMapping, TargetTables
-from purgatory.cdc.change import Change, source_name
+from purgatory.cdc.change import Change, Origin, source_name
 from purgatory.cdc.column_types import ColumnType, column_type_by_name
 from purgatory.cdc.ddl.steps import Alteration, NewColumn, find_column
 from purgatory.cdc.errors import MALFORMED, MISSING_KEY, NOT_APPLIED, InvalidChangeError
@@ -50,9 +51,83 @@ class SchemaChanges:
                         self._drop(source)
             case "table-create" | "table-alter" if change.steps is None:
                 self._define(change)
+                self._announce(change)
             case _:
                 self._apply_steps(change)
         self._tables.forget()
+
+    def follow_row(self, change: Change, *, is_alone: bool, is_done: bool) -> None:
+        """Within a transaction: apply the change of its table that a row shows.
+
+        Args:
+            is_alone: whether the topic has one partition.
+            is_done: whether a person has applied it.
+
+        Raises:
+            InvalidChangeError: a person has to apply it.
+        """
+        self._tables.raise_version()
+        origin, source = change.origin, change.source
+        assert origin is not None and origin.columns is not None, "rows show their columns"
+        shapes = self._tables.shapes
+        shape = shapes.find(source) or Shape(frozenset(origin.columns))
+        table = self._mapping.find(source)
+        if shape.has_new_snapshot(origin) and not is_done:
+            others = [other for other, _ in shapes.announced(origin.snapshot) if other != source]
+            for one in (source, *others):
+                self._clear_for_snapshot(one, is_alone)
+            for other, old in shapes.announced(origin.snapshot):
+                shapes.store(other, old._replace(snapshot=origin.snapshot))
+        if table is not None and not is_done:
+            self._follow_columns(table, shape, origin)
+        shapes.store(source, (shapes.find(source) or shape).after(origin))
+        self._tables.forget()
+
+    def _announce(self, change: Change) -> None:
+        """Remember the snapshot that a created table is of: its first row empties all of them."""
+        if change.origin is not None and change.origin.snapshot:
+            names = frozenset(_column_types(change.definition or {}))
+            shapes = self._tables.shapes
+            shape = shapes.find(change.source) or Shape(names)
+            shapes.store(change.source, shape._replace(announced=change.origin.snapshot))
+
+    def _clear_for_snapshot(self, source: str, is_alone: bool) -> None:
+        table = self._mapping.find(source)
+        if table is None or not self._target.has_rows(table.name):
+            return
+        shape = self._tables.shapes.find(source)
+        if not is_alone and (shape is None or not shape.snapshot):
+            # Its rows are behind the snapshot, in other partitions.
+            return
+        if not is_alone:
+            raise InvalidChangeError(
+                NOT_APPLIED,
+                f"{source} comes anew, with a snapshot in several partitions: delete the rows of "
+                f"{table.name}",
+            )
+        self._target.clear_table(table.name)
+
+    def _follow_columns(self, table: Table, shape: Shape, origin: Origin) -> None:
+        columns = origin.columns or {}
+        dropped = [name for name in table.columns if name in shape.columns - columns.keys()]
+        added = [name for name in columns if name not in shape.columns | table.columns.keys()]
+        if not dropped and not added:
+            return
+        has_rows = self._target.has_rows(table.name)
+        problem = ""
+        if has_rows and dropped and added:
+            problem = f"lost {dropped[0]} and got {added[0]}, which may be its new name"
+        elif has_rows and any(name in origin.unknown for name in added):
+            name = next(name for name in added if name in origin.unknown)
+            problem = f"got {name}, whose values in older rows are not in the log"
+        elif any(name in table.primary_key for name in dropped):
+            problem = "lost a column of its primary key"
+        elif dropped and not self._options.create:
+            problem = f"lost {dropped[0]}, and --no-create is set"
+        if problem:
+            raise InvalidChangeError(NOT_APPLIED, f"the table of {table.name} {problem}")
+        for name in dropped:
+            self._target.drop_column(table.name, name)
 
     def _define(self, change: Change) -> None:
         """Create a table from its definition, or the columns that it lacks."""
@@ -104,6 +179,10 @@ class SchemaChanges:
                 self._clear_converted(table, alteration.unknown)
             self._alter(change.source, table, alteration)
         if alteration.renamed is not None:
+            if table is None and change.origin is not None:
+                raise InvalidChangeError(
+                    NOT_APPLIED, f"{change.source} was renamed, and the target does not have it"
+                )
             self._rename(change.source, alteration.renamed, table)
 
     def _clear_converted(self, table: Table, unknown: str | None) -> None:
@@ -196,6 +275,7 @@ class SchemaChanges:
                 )
             self._target.rename_table(table.name, name)
         self._mapping.release(source)
+        self._tables.shapes.rename(source, new)
         if table is not None:
             self._mapping.claim(name, new)
 
@@ -206,6 +286,7 @@ class SchemaChanges:
                 raise InvalidChangeError(NOT_APPLIED, f"{source} was dropped: --no-create is set")
             self._target.drop_table(table.name)
         self._mapping.release(source)
+        self._tables.shapes.delete(source)
 
     def _check_may_create(self, change: Change) -> None:
         if not self._options.create:

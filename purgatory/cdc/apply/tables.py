@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from purgatory.cdc.apply.options import ApplyOptions, TableSpec
-from purgatory.cdc.change import Change, parse_key_columns, source_table
+from purgatory.cdc.apply.shapes import RowShowsChangeError, Shape, Shapes
+from purgatory.cdc.change import Change, Origin, parse_key_columns, source_table
 from purgatory.cdc.column_types import ColumnType, Value, infer_column_type
 from purgatory.cdc.errors import MISSING_KEY, UNKNOWN_COLUMN, UNKNOWN_TABLE, InvalidChangeError
 from purgatory.cdc.targets.target import Table, Target
@@ -109,6 +110,7 @@ class TargetTables:
         self._target = target
         self._options = options
         self._mapping = TableMapping(target, options)
+        self.shapes = Shapes(target)
         self._tables: dict[str, Table] = {}
         self._plans: dict[tuple[str, tuple[str, ...], tuple[str, ...] | None], Plan] = {}
         self._errors: dict[str, InvalidChangeError] = {}
@@ -129,6 +131,7 @@ class TargetTables:
 
     def forget(self) -> None:
         """Clear the cache."""
+        self.shapes.forget()
         self._tables.clear()
         self._plans.clear()
         self._errors.clear()
@@ -148,9 +151,11 @@ class TargetTables:
 
         Raises:
             InvalidChangeError: there is no such table or column, or no key.
+            RowShowsChangeError: the row shows a change of its table.
             SchemaChangedError: another task changed a schema since `begin`.
         """
         data = change.data
+        is_older = change.origin is not None and self._check_shape(change, change.origin)
         key = None if change.primary_key is None else tuple(change.primary_key)
         row_shape = (change.source, tuple(data), key)
         plan = self._plans.get(row_shape)
@@ -158,7 +163,7 @@ class TargetTables:
             table = self._table(change, record_key)
             if not self._mapping.spec(change.source).primary_key:
                 _check_key(table, key)
-            table = self._widen(change, table)
+            table = table if is_older else self._widen(change, table)
             converter = {name: self._target.converter(kind) for name, kind in table.columns.items()}
             columns = tuple(name for name in data if name in table.columns)
             plan = self._plans[row_shape] = Plan(
@@ -169,6 +174,26 @@ class TargetTables:
                 tuple((name, converter[name]) for name in table.primary_key),
             )
         return plan
+
+    def _check_shape(self, change: Change, origin: Origin) -> bool:
+        """Whether a row is older, in another partition, than its table's present columns.
+
+        Raises:
+            RowShowsChangeError: it shows newer ones.
+        """
+        source = change.source
+        shape = self.shapes.find(source)
+        if origin.columns is None or (shape is not None and not shape.shows(origin)):
+            return False
+        if shape is None:
+            table = self._mapping.find(source)
+            if origin.snapshot and table is not None and self._target.has_rows(table.name):
+                raise RowShowsChangeError
+            self.shapes.add(source, Shape(frozenset()).after(origin))
+            return False
+        if shape.has_new_snapshot(origin) or not shape.is_older(origin):
+            raise RowShowsChangeError
+        return True
 
     def _table(self, change: Change, record_key: bytes | None) -> Table:
         source = change.source
@@ -194,9 +219,13 @@ class TargetTables:
     def _known_columns(self, change: Change) -> dict[str, ColumnType]:
         """The columns whose types are known."""
         specified = self._mapping.spec(change.source).columns
+        known = change.origin.columns if change.origin is not None else None
         types = {
-            name: specified.get(name) or infer_column_type(value)
-            for name, value in change.data.items()
+            **(known or {}),
+            **{
+                name: (known and known.get(name)) or infer_column_type(value)
+                for name, value in change.data.items()
+            },
         }
         return {**{name: kind for name, kind in types.items() if kind is not None}, **specified}
 

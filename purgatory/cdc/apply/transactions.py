@@ -30,7 +30,7 @@ from purgatory.cdc.apply.pending import (
     ready_groups,
 )
 from purgatory.cdc.apply.tables import SchemaChangedError
-from purgatory.cdc.change import Record
+from purgatory.cdc.change import BOOTSTRAP_INSERT, ROW_KINDS, Record
 from purgatory.cdc.errors import ChangesError, QuarantineStopError
 
 CHUNK_RECORDS = 5_000
@@ -115,6 +115,8 @@ def _add_records(
             if item.record.offset >= next_offsets[item.record.partition]
         ]
         _check_positions(new, next_offsets)
+        if batch.may_repeat:
+            new, _ = writer.repeats.skip(new)
         last_records = {
             partition: target.last_pending(topic, partition) for partition in next_offsets
         }
@@ -137,6 +139,8 @@ def _add_records(
             topic, [record.sort_key for record in pending if record.sort_key in done]
         )
         writer.store_pending(record for record in records if record.sort_key not in done)
+        if batch.may_repeat:
+            writer.repeats.store(writer.repeats.skip([record.item for record in records])[1])
         ends = dict(next_offsets)
         for record in records:
             partition, offset = record.item.record.partition, record.item.record.offset
@@ -211,7 +215,7 @@ def _apply_large_group(writer: Writer, topic: str, group: str) -> Applied:
             items = [record.item for record in pending if record.group == group]
             if not items:
                 break
-            applied += writer.apply_items(batch, writer.plan(batch, items))
+            applied += writer.change_rows(batch, items)
             after = pending[-1].sort_key
     except StopAtChangeError as error:
         error.group = group
@@ -229,7 +233,7 @@ def _apply_groups(writer: Writer, batch: Batch, groups: Sequence[TxnGroup]) -> A
                 applied += writer.change_schema(batch, [record.item for record in group.records])
         else:
             items = [record.item for group in group_run for record in group.records]
-            applied += writer.apply_items(batch, writer.plan(batch, items))
+            applied += writer.change_rows(batch, items)
     return applied
 
 
@@ -250,6 +254,7 @@ def _parse_pending(
         Record(row[0], row[3], row[4], _bytes(row[8]), _bytes(row[9])) for row in rows
     )
     batch.quarantined.update(parsed.quarantined)
+    batch.may_repeat |= parsed.may_repeat
     return [
         PendingRecord(item, row[1], row[2], *row[5:8])
         for item, row in zip(parsed.items, rows, strict=True)
@@ -262,17 +267,36 @@ def _bytes(value: Any) -> bytes | None:
 
 def _check_positions(items: Sequence[Item], partitions: Sized) -> None:
     """Raise if the order between partitions is unknown: only the binlog's positions provide it."""
-    if len(partitions) == 1:
-        return
     for item in items:
         change = item.change
-        if change is not None and change.xid is not None and change.position is None:
+        if change is None:
+            continue
+        if change.origin is not None:
+            _check_metadata(item, len(partitions) > 1)
+        elif len(partitions) > 1 and change.xid is not None and change.position is None:
             topic, partition, offset = item.record[:3]
             raise ChangesError(
                 f"{topic}, partition {partition}, offset {offset}: a transaction without its "
                 "position in the binlog, in a topic of several partitions: its order is not known; "
                 "set Maxwell's output_binlog_position, or use --atomicity row"
             )
+
+
+def _check_metadata(item: Item, are_several: bool) -> None:
+    """Raise if it is unknown which of Debezium's changes belong to a transaction."""
+    change, (topic, partition, offset) = item.change, item.record[:3]
+    assert change is not None, "it has an origin"
+    if change.kind not in ROW_KINDS or change.kind == BOOTSTRAP_INSERT or change.origin is None:
+        return
+    problem = ""
+    if change.origin.is_apart:
+        problem = "the topic is of one table: route all into one topic (RegexRouter)"
+    elif change.xid is None or (are_several and change.xoffset is None):
+        problem = "the transaction is not known: set provide.transaction.metadata=true"
+    if problem:
+        raise ChangesError(
+            f"{topic}, partition {partition}, offset {offset}: {problem}, or use --atomicity row"
+        )
 
 
 def _check_completable(writer: Writer, topic: str, partitions: Iterable[int]) -> None:

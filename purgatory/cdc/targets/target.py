@@ -9,6 +9,10 @@ tables are
                           before it are missing (`apply.pending`)
     purgatory_tables      name, source: which source's table each table belongs to
     purgatory_schema      id, version: incremented by each schema change that is applied
+    purgatory_places      topic, partition, server, place, newest_ms: how far a log was read that
+                          may have changes twice (`apply.repeats`)
+    purgatory_shapes      source, columns, place, time_ms, snapshot, announced: what the last row
+                          showed of its table (`apply.shapes`)
     purgatory_effects     topic, partition, offset, key, version, applied_us: the audit log
     purgatory_commits     topic, partition, offset, committed_us: the audit log
     purgatory_reads       topic, partition, offset, poll, value_id, read_us: the audit log
@@ -50,6 +54,21 @@ OWN_TABLES: Mapping[str, Mapping[str, str]] = {
     },
     "purgatory_tables": {"name": "text", "source": "text"},
     "purgatory_schema": {"id": "int", "version": "bigint"},
+    "purgatory_places": {
+        "topic": "text",
+        "partition": "int",
+        "server": "text",
+        "place": "text",
+        "newest_ms": "bigint",
+    },
+    "purgatory_shapes": {
+        "source": "text",
+        "columns": "text",
+        "place": "text",
+        "time_ms": "bigint",
+        "snapshot": "text",
+        "announced": "text",
+    },
     "purgatory_effects": {
         "topic": "text",
         "partition": "int",
@@ -80,6 +99,8 @@ OWN_KEYS: Mapping[str, tuple[str, ...]] = {
     "purgatory_pending": ("topic", "position", "number", "partition", "offset"),
     "purgatory_tables": ("name",),
     "purgatory_schema": ("id",),
+    "purgatory_places": ("topic", "partition", "server"),
+    "purgatory_shapes": ("source",),
 }
 """Their primary keys. Those without may have a row twice, for the audit to find."""
 

@@ -3,10 +3,11 @@
     python -m tests.databases.cdc.killed_apply MODE URL LOG OFFSETS KILL_AT
 
 MODE is `together` (as the product does), `transactions` (the same, by transaction, with the changes
-of each in two partitions), `offset-first` or `results-first` (offsets apart, in the file OFFSETS:
-what one is warned of). KILL_AT is `POINT:N`: at the N-th transaction with changes of this process,
-`before` it, `within` it, at its `commit` (not done yet), or `after` it; `never`. Of the other modes
-`between` is the point between results and offset.
+of each in two partitions), `whole` (by transaction, in one partition), `offset-first` or
+`results-first` (offsets apart, in the file OFFSETS: what one is warned of). KILL_AT is `POINT:N`:
+at the N-th transaction with changes of this process, `before` it, `within` it, at its `commit` (not
+done yet), or `after` it; `never`. Of the other modes `between` is the point between results and
+offset.
 """
 
 from __future__ import annotations
@@ -191,11 +192,11 @@ def _batches(
 
 def main(mode: str, url: str, log: str, offsets_path: str, kill_at: str) -> None:
     records = records_of(Path(log))
-    as_the_product_does = mode in ("together", "transactions")
+    as_the_product_does = mode in ("together", "transactions", "whole")
     target = open_killed(url, kill_at if as_the_product_does else "never")
     target.prepare()
-    if mode == "transactions":
-        apply_by_transaction(target, spread(records))
+    if mode in ("transactions", "whole"):
+        apply_by_transaction(target, spread(records) if mode == "transactions" else records)
         return
     if mode == "together":
         apply_together(target, records)

@@ -1,0 +1,1 @@
+"""Debezium's envelopes as changes: JSON of its MySQL, MariaDB and PostgreSQL connectors."""
