@@ -245,12 +245,13 @@ def _set_address(_context: click.Context, option: click.Parameter, value: str | 
 
 for _command in fault.commands.values():
     if not _command.hidden:
-        for _name, _metavar in (("control", "URL"), ("token", "TOKEN")):
+        for _option in list(fault.params):
+            assert isinstance(_option, click.Option)
             _command.params.append(
                 click.Option(
-                    [f"--{_name}"],
-                    metavar=_metavar,
-                    help="As before the name of the fault.",
+                    _option.opts,
+                    metavar=_option.metavar,
+                    help=_option.help,
                     expose_value=False,
                     callback=_set_address,
                 )

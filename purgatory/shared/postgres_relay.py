@@ -269,19 +269,19 @@ class _Session:
         self._loop = asyncio.get_running_loop()
         self._ended = self._loop.create_future()
         self._heard_s = self._loop.time()
+        # libpq forgets the number when it closes the socket, and uvloop calls its reader for ever.
+        self._socket = connection.socket
 
     def start(self) -> None:
         """Take messages from now on, and those that have come already."""
-        self._loop.add_reader(self._connection.socket, self._read)
+        self._loop.add_reader(self._socket, self._read)
         self._read()
 
     def stop(self) -> None:
         """Take no more; what was not executed has failed."""
         if not self._ended.done():
             self._ended.set_result(None)
-        with suppress(Exception):  # the socket may be closed
-            self._loop.remove_reader(self._connection.socket)
-            self._loop.remove_writer(self._connection.socket)
+        self._forget_socket()
         futures = [self._running, *(future for *_, future in self._waiting)]
         self._waiting.clear()
         for future in futures:
@@ -331,9 +331,9 @@ class _Session:
         """Write; what the socket has no room for is written once it has."""
         try:
             if self._connection.flush():
-                self._loop.add_writer(self._connection.socket, self._flush)
+                self._loop.add_writer(self._socket, self._flush)
             else:
-                self._loop.remove_writer(self._connection.socket)
+                self._loop.remove_writer(self._socket)
         except Exception as error:
             self._end(error)
 
@@ -367,7 +367,17 @@ class _Session:
                 running.set_exception(error)
         self._send_next()
 
+    def _forget_socket(self) -> None:
+        """Take the socket off the loop, once: its number may soon be another's."""
+        if self._socket >= 0:
+            with suppress(Exception):  # it may be closed
+                self._loop.remove_reader(self._socket)
+            with suppress(Exception):
+                self._loop.remove_writer(self._socket)
+            self._socket = -1
+
     def _end(self, error: Exception) -> None:
+        self._forget_socket()
         if not self._ended.done():
             self._ended.set_exception(error)
             self._ended.exception()  # not to be logged, should nobody wait for it any more

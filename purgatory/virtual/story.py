@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import islice
 from os.path import basename, realpath
 from pathlib import Path
 from typing import Any, Final
@@ -37,6 +38,10 @@ _MAX_STEPS: Final = 50_000
 
 _MAX_MESSAGES: Final = 20_000
 _MAX_KEPT_FAULTS: Final = 1_000
+_AROUND: Final = 30
+"""The number of steps before a fault, and after it, that are kept however long the run goes on."""
+
+_MAX_AROUND: Final = 3_000
 
 _STORY_STEPS: Final = 30
 """The number of steps in a story's text."""
@@ -213,6 +218,9 @@ class Story:
         self._describe = describe
         self._waiting = waiting
         self._steps: deque[Step] = deque(maxlen=_MAX_STEPS)
+        self._around: dict[int, Step] = {}
+        self._after_fault = 0
+        """How many more steps are kept for the last fault."""
         self._task: Any = None
         self.messages: deque[Message] = deque(maxlen=_MAX_MESSAGES)
         """The last messages, in the order in which they were sent."""
@@ -261,6 +269,9 @@ class Story:
                 task is not None,
             )
         )
+        if self._after_fault:
+            self._after_fault -= 1
+            self._keep(self._steps[-1])
         self._task = task
         if task is not None:
             task.last_step = self.count
@@ -277,7 +288,17 @@ class Story:
             new = list(self._history.last(self._history.events - self._events))
             self._events = self._history.events
             step.events += new
-            self.faults += [(step.number, event) for event in new if event.kind in FAULTS]
+            faults = [(step.number, event) for event in new if event.kind in FAULTS]
+            if faults:
+                self.faults += faults
+                self._after_fault = _AROUND
+                for kept in reversed(list(islice(reversed(self._steps), _AROUND))):
+                    self._keep(kept)
+
+    def _keep(self, step: Step) -> None:
+        self._around[step.number] = step
+        if len(self._around) > _MAX_AROUND:
+            del self._around[next(iter(self._around))]
 
     def add(self, message: Message) -> None:
         """Record that a message is sent."""
@@ -298,9 +319,15 @@ class Story:
     # Methods for views.
 
     def steps(self) -> Mapping[int, Step]:
-        """Return the last steps by their numbers."""
+        """Return the last steps, and those around the last faults, by their numbers."""
         self._end_step()
-        return {step.number: step for step in self._steps}
+        first = self._steps[0].number if self._steps else 0
+        early = {number: step for number, step in self._around.items() if number < first}
+        return {**early, **{step.number: step for step in self._steps}}
+
+    def around_faults(self) -> Set[int]:
+        """Return the numbers of the steps around the last faults."""
+        return self._around.keys()
 
     def waits(self) -> Iterator[tuple[Step, str, Place | None]]:
         """Yield each waiting task's last step, its name, and the line where the program waits."""

@@ -78,7 +78,10 @@ class _Document:
             for step in kept.values()
             if step.place or step.number in talking or has_events(step, FAULTS)
         ]
-        self._steps = shown[-_MAX_STEPS:]
+        # The last ones, and those around faults, from which a page tells what came of them.
+        around = story.around_faults()
+        early = [step for step in shown[:-_MAX_STEPS] if step.number in around][-_MAX_STEPS // 2 :]
+        self._steps = early + shown[max(0, len(shown) - _MAX_STEPS + len(early)) :]
         self._numbers = [step.number for step in self._steps]
 
     def build(self, faults: Iterable[FaultState], head: Mapping[str, str]) -> dict[str, Any]:
@@ -91,12 +94,18 @@ class _Document:
             "version": VERSION,
             **head,
             "total_steps": self._story.count,
+            "begins_at": self._last_fault(),
             "steps": steps,
             "messages": messages,
             "waits": waits,
             "bands": bands,
             "nodes": self._node_names(steps, messages, waits, bands),
         }
+
+    def _last_fault(self) -> int | None:
+        """The index of the step of the last fault, at which a page opens; None: there is none."""
+        indices = [self._index(number) for number, _ in self._story.faults]
+        return next((index for index in reversed(indices) if index >= 0), None)
 
     def _index(self, number: int) -> int:
         """The index of a step, or of the last one before it; -1: there is none."""

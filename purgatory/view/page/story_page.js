@@ -51,7 +51,7 @@ class Story {
   /** Take all steps, or those that matter; stay at the step, or at the last one before it. */
   choose(all) {
     const { steps } = this.story;
-    const index = this.shown ? this.index : steps.length - 1;
+    const index = this.shown ? this.index : (this.story.begins_at ?? steps.length - 1);
     this.shown = [...steps.keys()].filter((one) => all || steps[one].matters);
     if (this.shown.length === 0) this.shown = [...steps.keys()];
     byId("step").max = this.shown.length - 1;

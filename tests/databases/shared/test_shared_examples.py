@@ -10,16 +10,23 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from tests.databases.cdc.lasting_port import lasting_port
-from tests.databases.shared.servers import program, running_pausable_postgres, running_redis, until
+from tests.databases.shared.servers import (
+    PausablePostgres,
+    Redis,
+    program,
+    running_pausable_postgres,
+    running_redis,
+    until,
+)
 from tests.processes.examples.conftest import EXAMPLES, ROOT, free_port
 
 RELAYS = ("unix", "postgres", "redis")
@@ -129,7 +136,10 @@ def test_post_in_one_worker_completes_the_polls_of_all(relay: str, tmp_path: Pat
 @pytest.mark.parametrize("kind", ["redis", "postgres"])
 def test_two_workers_survive_a_lost_relay_and_answer_at_sigterm(kind: str, tmp_path: Path) -> None:
     errors, polls = tmp_path / "errors", 20
-    servers = {"redis": lambda: running_redis(tmp_path), "postgres": running_pausable_postgres}
+    servers: dict[str, Callable[[], AbstractContextManager[Redis | PausablePostgres]]] = {
+        "redis": lambda: running_redis(tmp_path),
+        "postgres": running_pausable_postgres,
+    }
 
     async def get_all(url: str, queries: list[str]) -> list[tuple[int, object]]:
         connector = aiohttp.TCPConnector(limit=0, force_close=True)

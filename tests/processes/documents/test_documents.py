@@ -88,7 +88,7 @@ def test_first_tests_of_a_kafka_application_end_as_documented(tmp_path: Path) ->
     assert status == 1
     assert "1 failed, 3 passed" in said
     shown = re.findall(r"^(E   .*)$", document.read_text(), re.MULTILINE)
-    assert len(shown) == 2
+    assert len(shown) == 3
     assert all(" ".join(line.split()) in " ".join(said.split()) for line in shown)
 
 

@@ -49,7 +49,9 @@ class Service(NamedTuple):
 
 
 def tutorial() -> str:
-    return re.findall(r"^```python\n(.*?)^```$", TUTORIAL.read_text(), re.M | re.S)[0]
+    found = re.search(r"^```python\n(.*?)^```$", TUTORIAL.read_text(), re.M | re.S)
+    assert found is not None
+    return found[1]
 
 
 _UVICORN = ("-m", "uvicorn", "--app-dir", "{folder}", "--port", "{port}", "--log-level", "warning")

@@ -80,7 +80,9 @@ def test_a_failed_test_shows_the_witnesses(simulated: Simulation) -> None:
     with pytest.raises(AssertionError) as failure:
         findings.assert_no_violations()
     told = str(failure.value)
-    assert told.startswith("the audit found violations:\nduplicate in shop: ")
+    head, basis, first, *_ = told.splitlines()
+    assert (head, basis[:9]) == ("the audit found violations:", "(judged: ")
+    assert first.startswith("duplicate in shop: ")
     value = duplicate.witnesses[0]["value_id"]
     assert told.count(f"value_id={value}") >= 3  # two attempts or more, and a read
     assert " send by shop: " in told

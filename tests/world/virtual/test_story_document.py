@@ -249,6 +249,32 @@ def test_a_long_run_keeps_its_last_steps(tmp_path: Path) -> None:
     assert document["total_steps"] > 6_000
 
 
+def test_long_run_keeps_the_steps_around_its_faults(tmp_path: Path) -> None:
+    async def run() -> None:
+        await asyncio.sleep(1_000)
+
+    async def main(world: World) -> None:
+        for _ in range(50):
+            await asyncio.sleep(0.001)
+        host = world.host("worker", run)
+        await asyncio.sleep(0.001)
+        host.crash()
+        for _ in range(6_000):
+            await asyncio.sleep(0.001)
+
+    with World(story=True) as world:
+        world.run(main(world))
+        document = saved(world, tmp_path)
+    steps = document["steps"]
+    assert len(steps) == 5_000
+    opened = steps[document["begins_at"]]
+    assert any("crash" in note for note in opened["notes"])
+    assert opened["at_us"] < 100_000
+    assert 10 <= document["begins_at"] < 100  # steps before it are there
+    assert steps[document["begins_at"] + 10]["at_us"] < 100_000  # and behind it
+    assert steps[-1]["at_us"] > 6_000_000
+
+
 def test_save_story_of_a_world_without_one_raises(tmp_path: Path) -> None:
     with World() as world, pytest.raises(WorldError, match="story=True"):
         world.save_story(tmp_path / "it.story.json")
