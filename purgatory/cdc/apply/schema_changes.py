@@ -71,7 +71,7 @@ class SchemaChanges:
         assert origin is not None and origin.columns is not None, "rows show their columns"
         shapes = self._tables.shapes
         shape = shapes.find(source) or Shape(frozenset(origin.columns))
-        table = self._mapping.find(source)
+        table = self._mapping.owned(source)
         if shape.has_new_snapshot(origin) and not is_done:
             others = [other for other, _ in shapes.announced(origin.snapshot) if other != source]
             for one in (source, *others):
@@ -92,7 +92,7 @@ class SchemaChanges:
             shapes.store(change.source, shape._replace(announced=change.origin.snapshot))
 
     def _clear_for_snapshot(self, source: str, is_alone: bool) -> None:
-        table = self._mapping.find(source)
+        table = self._mapping.owned(source)
         if table is None or not self._target.has_rows(table.name):
             return
         shape = self._tables.shapes.find(source)

@@ -186,7 +186,7 @@ class TargetTables:
         if origin.columns is None or (shape is not None and not shape.shows(origin)):
             return False
         if shape is None:
-            table = self._mapping.find(source)
+            table = self._mapping.owned(source)
             if origin.snapshot and table is not None and self._target.has_rows(table.name):
                 raise RowShowsChangeError
             self.shapes.add(source, Shape(frozenset()).after(origin))
