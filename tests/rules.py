@@ -86,6 +86,11 @@ class Rules:
         finally:
             self._level = ""
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_teardown(self) -> None:
+        if self._is_last:  # the session's end: servers that tests of other levels shared may end
+            self._level = ""
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item
