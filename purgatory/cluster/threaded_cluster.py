@@ -210,7 +210,8 @@ class ThreadedLoop(TakesEffects, ABC, Generic[AnyServed]):
         return control.page_url
 
     def forget_recorded(self) -> None:
-        """Drop what was recorded so far: an audit begins here. Without a record, nothing."""
+        """Drop what was recorded and told so far: an audit begins here."""
+        self._forget_effects()
         rows, trace = self._rows, self._trace
         if rows is not None and trace is not None:
             self.call(lambda: rows.forget(trace.now_us()))

@@ -73,6 +73,7 @@ def check_config(config: ClusterConfig) -> None:
 
 
 _ONLY_OURS: Mapping[str, str] = {
+    "kafka_version": "it is one: name its version in its place (--kafka)",
     "follower_lag_ms": "its followers fetch at their own pace",
     "memory_bytes": "its logs are on disk, and their size has no limit",
     "max_partitions": "it has no such limit",

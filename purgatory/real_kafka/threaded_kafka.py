@@ -80,6 +80,12 @@ class ThreadedRealKafka(ThreadedLoop[RealKafka]):
         state = "not started" if self._served is None else self._served.bootstrap_servers
         return f"<{type(self).__name__} {self.files.version} {state}>"
 
+    def __getattr__(self, name: str) -> NoReturn:
+        if name in _ONLY_OURS:
+            with told_by(self._on_only_ours):
+                raise OnlyOursError(name, _ONLY_OURS[name])
+        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+
     def bootstrap_servers_of(self, listener: str) -> str:
         """Return the bootstrap servers of another listener.
 
@@ -121,6 +127,19 @@ class ThreadedRealKafka(ThreadedLoop[RealKafka]):
         from purgatory.proxy.control import new_control
 
         return new_control(self.running, host, port, token)
+
+
+_PROXIED = "the proxy sees requests, but keeps none, and answers none"
+_ONLY_OURS: Mapping[str, str] = {
+    "requests": _PROXIED,
+    "clear_requests": _PROXIED,
+    "on_request": _PROXIED,
+    "wait_for": "it tells nobody what happens in it: ask it, with a client, until it is so",
+    "move": "Kafka's own tools move leaders, and nothing moves a coordinator",
+    "add_broker": "its brokers are those of its start",
+    "remove_broker": "its brokers are those of its start",
+}
+"""The methods of `ThreadedCluster` that it lacks, and why."""
 
 
 class _RealThreadedFaults(ThreadedFaults):

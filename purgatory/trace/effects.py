@@ -94,6 +94,9 @@ class TakesEffects:
         """
         self.__dict__.setdefault("_applied", []).extend(effects_of(effects))
 
+    def _forget_effects(self) -> None:
+        self.__dict__.pop("_applied", None)
+
     def _with_effects(
         self, run_id: str, tables: Mapping[str, pa.Table], effects: Iterable[GivenEffect] | None
     ) -> dict[str, pa.Table]:

@@ -7,11 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from purgatory.cluster import Authorization, ClusterConfig, ClusterError, GroupConfig
+from purgatory.cluster import (
+    Authorization,
+    ClusterConfig,
+    ClusterError,
+    GroupConfig,
+    ThreadedCluster,
+)
 from purgatory.cluster.listeners import Listener, Tls
 from purgatory.kafka import LogConfig, TransactionConfig
 from purgatory.pytest_plugin import kafka_cluster_config
-from purgatory.real_kafka import OnlyOursError
+from purgatory.real_kafka import KafkaFiles, OnlyOursError, ThreadedRealKafka
 from purgatory.real_kafka.faults import REFUSALS
 from purgatory.real_kafka.settings import (
     Ports,
@@ -172,3 +178,22 @@ def test_quoted_text_ends_at_its_own_quote() -> None:
 def test_faults_that_are_refused_are_those_inside_brokers() -> None:
     inside = {"stall_follower", "slow_follower", "shrink_isr", "cut_link", "jump_clock"}
     assert set(REFUSALS) == inside
+
+
+def test_each_method_of_our_cluster_is_there_or_refused() -> None:
+    """None is missing in silence: a test of the fixture skips with the reason."""
+    files = KafkaFiles("4.3.1", Path("libs"), Path("java"))
+    ours, real = ThreadedCluster(), ThreadedRealKafka(files)
+    refused = set()
+    for name in (one for one in {*dir(ours), *vars(ours)} if not one.startswith("_")):
+        if name in {*dir(ThreadedRealKafka), *vars(real)}:
+            continue
+        with pytest.raises(OnlyOursError, match=f"{name}: not with a real Kafka: "):
+            getattr(real, name)
+        refused.add(name)
+    assert refused == {
+        *("requests", "clear_requests", "on_request", "wait_for"),
+        *("move", "add_broker", "remove_broker"),
+    }
+    with pytest.raises(AttributeError, match="no attribute 'reqests'"):
+        real.reqests  # noqa: B018
