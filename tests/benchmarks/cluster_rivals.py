@@ -150,11 +150,11 @@ def _started(stack: ExitStack, size: Size) -> Mapping[str, Rival]:
 
 
 def measure(size: Size = Size.USUAL) -> list[Figure]:
-    messages, requests = size.pick(300, 200_000), size.pick(20, 2_000)
+    messages, requests = size.pick(300, 100_000), size.pick(20, 1_000)
     with ExitStack() as stack:
         rivals = _started(stack, size)
         for rival in rivals.values():  # connections, code that is compiled at its first use
-            _measured(rival, size.pick(10, 50_000), size.pick(5, 1_000))
+            _measured(rival, size.pick(10, 20_000), size.pick(5, 500))
         found = in_turns(
             {name: partial(_measured, rival, messages, requests) for name, rival in rivals.items()},
             size.pick(1, 5),
