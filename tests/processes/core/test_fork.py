@@ -13,7 +13,11 @@ from purgatory import DelayedOperationPurgatory, Outcome
 from tests.unit.core.probe import Probe
 from timer import SystemTimer
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system can't fork")
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="this system can't fork"),
+    # Python 3.15 warns here, where earlier ones do not.
+    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
+]
 
 
 def status_of_child(in_child: Callable[[], None]) -> int:
