@@ -97,7 +97,7 @@ def hold(client: ControlClient, /, hold: Duration, **filters: Any) -> None:
 
 @requests.command()
 @click.argument("number", type=int, help="The request's number.")
-@options.option("--error", help="Answer with this error: NOT_LEADER_OR_FOLLOWER ...")
+@options.option("--error", help="The error's name in Kafka: NOT_LEADER_OR_FOLLOWER ...")
 @options.option("--fields", help="Answer with these fields, in JSON.")
 @options.duration_option("--delay", "Wait so long before.", least="0s")
 @click.pass_obj

@@ -14,9 +14,13 @@ from purgatory.cli.options import client_settings, duration_parser
 from purgatory.settings.typed_duration import Duration, duration_text
 from tests.processes.cli.conftest import RunCommand
 
-OWN_MEANING = {"--engine", "--to", "--topic"}
-"""A topic that is created, written to or read; what computes a job, or applies a topic; and into
-which database changes go, or to which brokers a proxy."""
+OWN_MEANING = {
+    *("--engine", "--to", "--topic"),
+    *("--count", "--delay", "--group", "--transactional-id"),
+}
+"""A topic that is created, written to or read; what computes a job, or applies a topic; into which
+database changes go, or to which brokers a proxy. A fault takes them for the requests that it meets;
+a wait counts what came, an answer is delayed, and the coordinator of a group or an id moves."""
 
 
 def options_of(command: Any, path: str = "purgatory") -> dict[tuple[str, str], Any]:
