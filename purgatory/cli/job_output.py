@@ -21,6 +21,7 @@ from purgatory.pipeline.jobs.audit.basis import (
     basis_text,
     left_out_text,
     nothing_judged,
+    operations_of,
     unchecked_of,
 )
 from purgatory.pipeline.jobs.registry import (
@@ -96,7 +97,9 @@ def print_results(results: JobResults, out: object, expected: Sequence[str] = ()
 def runs_without_rows(results: JobResults) -> Sequence[str]:
     """The runs, of those that are shown, of which the job had nothing to judge."""
     if results.job in (ANALYZE, AUDIT):
-        return [row["run_id"] for row in results.rows["judged"] if nothing_judged(row)]
+        waited = {row["run_id"] for row in results.rows.get("waits", ())}
+        nothing = [row["run_id"] for row in results.rows["judged"] if nothing_judged(row)]
+        return [run_id for run_id in nothing if run_id not in waited]
     first, *_ = results.job.views.values()
     found = {
         row["run_id"]
@@ -109,11 +112,17 @@ def runs_without_rows(results: JobResults) -> Sequence[str]:
 
 def _print_basis(console: Console, results: JobResults, run_id: str) -> None:
     """The first line of a run: what its verdicts rest on."""
-    judged, left_out, audit = (
+    judged, left_out, audit, waits = (
         [row for row in rows if row["run_id"] == run_id]
-        for rows in (results.rows["judged"], results.left_out, results.rows["audit"])
+        for rows in (
+            results.rows["judged"],
+            results.left_out,
+            results.rows["audit"],
+            results.rows.get("waits", ()),
+        )
     )
-    text = basis_text(judged[0] if judged else {}, left_out, unchecked_of(audit))
+    unchecked = unchecked_of(audit)
+    text = basis_text(judged[0] if judged else {}, left_out, unchecked, operations_of(waits))
     console.print(f"{run_id}: {text}", markup=False, highlight=False, soft_wrap=True)
     _print_details(console, left_out)
 

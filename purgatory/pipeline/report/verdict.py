@@ -10,6 +10,7 @@ from purgatory.pipeline.jobs.audit.basis import (
     basis_text,
     left_out_text,
     nothing_judged,
+    operations_of,
     unchecked_of,
 )
 from purgatory.pipeline.report.audit_section import missing_evidence, worst_verdict
@@ -48,7 +49,8 @@ def verdict(results: Results, found: Sequence[Finding]) -> Verdict:
     if nothing_judged(judged) and not operations and (judged or left_out or not results.audit):
         text = basis_text({}, left_out)
         return Verdict("unjudged", f"{text[0].upper()}{text[1:]}.")
-    basis = basis_text(judged, left_out, unchecked_of(results.audit)) if judged else ""
+    unchecked, waited = unchecked_of(results.audit), operations_of(results.waits)
+    basis = basis_text(judged, left_out, unchecked, waited) if judged else ""
     if not judged and left_out:
         basis = f"left out: {left_out_text(left_out)}"
     return _judged_verdict(results, found)._replace(basis=basis)

@@ -46,7 +46,7 @@ async def on_the_loop(faults: Faults) -> None:
     faults.pauze(1)  # "Faults" has no attribute "pauze"
     faults.delay_responses(1)  # Missing named argument "by_ms"
     faults.return_error(api="Produce", error="NOT_LEADER_OR_FOLLOWER", topic="orders", count=3)
-    faults.return_error(api="Produce", errors=["REQUEST_TIMED_OUT", 7])  # "int"; expected "str | None"
+    faults.return_error(api="Produce", errors=[7])  # "int"; expected "str | None"
     faults.delay_responses(by_ms=1, distribution="gauss")  # incompatible type "Literal['gauss']"
 """
 

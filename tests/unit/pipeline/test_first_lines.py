@@ -85,7 +85,7 @@ FIRST_LINES: Mapping[str, Mapping[str, str]] = {
             "half: judged: 1 sent, 1 acknowledged, 1 read, 0 committed, 1 applied; left out: 1 row "
             "(reads: torn line), 1 row (sends: torn line); not looked for: key_order_violation, "
         ),
-        "analyze": "half: judged: 1 sent, 1 acknowledged, 1 read, 0 committed, 1 applied; ",
+        "analyze": "half: judged: 1 operation, 1 sent, 1 acknowledged, 1 read, 0 committed, 1 ",
     },
     "bad": {
         "waits": f"bad: {_NOTHING}: 1 row (operations: row of another run) left out",
@@ -149,7 +149,7 @@ def test_analysis_says_first_what_it_judged(analyzed: tuple[int, str, str], kind
     part = page[page.index(f">{kind}</h2>") :]
     verdict = part[part.index('<p class="verdict') :].partition("</p>")[0]
     if kind == "half":
-        assert "Judged: 1 sent" in verdict
+        assert "Judged: 1 operation, 1 sent" in verdict
         assert "left out: 1 row (operations: torn line)" in verdict
     else:
         assert verdict.startswith('<p class="verdict unjudged"><strong>Unjudged.</strong> Nothing')
@@ -163,3 +163,12 @@ def test_passed_audit_says_what_it_rests_on(traces: Path) -> None:
     assert findings.basis.startswith("judged: 1 sent, 1 acknowledged, 1 read, 0 committed, 1 appl")
     with pytest.raises(AssertionError, match=r"could not decide:\n\(nothing was judged: 1 row "):
         purgatory.audit(traces / "bad").assert_no_violations()
+
+
+def test_operations_alone_are_judged_by_an_analysis(tmp_path: Path) -> None:
+    trace, out = write(tmp_path / "waits", {"operations": [OPERATION]}), tmp_path / "out"
+    status, output = run("analyze", trace, "--out", str(out))
+    assert output.startswith("waits: judged: 1 operation, 0 sent, 0 acknowledged")
+    assert status == 0
+    assert '<p class="verdict unjudged' not in (out / "report.html").read_text()
+    assert run("audit", trace)[0] == 3

@@ -23,10 +23,18 @@ def nothing_judged(judged: Mapping[str, Any]) -> bool:
     return not any(judged.get(name) for name in JUDGED)
 
 
+def operations_of(waits: Sequence[Mapping[str, Any]]) -> int:
+    """The number of operations in the rows of the table `waits` of one run."""
+    return sum(
+        row["operations"] for row in waits if row["kind"] == "all" and row["outcome"] != "all"
+    )
+
+
 def basis_text(
     judged: Mapping[str, Any],
     left_out: Sequence[Mapping[str, Any]] = (),
     unchecked: Mapping[str, str] | None = None,
+    operations: int = 0,
 ) -> str:
     """What a verdict rests on, in a line.
 
@@ -34,12 +42,14 @@ def basis_text(
         judged: numbers by the names of `JUDGED`.
         left_out: bad rows, counted by `table` and `reason`.
         unchecked: anomalies that were not looked for, and why.
+        operations: their number, where waits were computed, too.
     """
-    if nothing_judged(judged):
+    if nothing_judged(judged) and not operations:
         why = left_out_text(left_out) + " left out" if left_out else "the trace has no rows"
         return f"nothing was judged: {why}"
     numbers = ", ".join(f"{judged.get(name, 0):,} {name}" for name in JUDGED)
-    parts = [f"judged: {numbers}"]
+    waited = f"{_counted(operations, 'operation')}, " if operations else ""
+    parts = [f"judged: {waited}{numbers}"]
     if left_out:
         parts.append(f"left out: {left_out_text(left_out)}")
     reasons = by_reason(unchecked or {})
