@@ -1,9 +1,8 @@
 """What a test pays on a cluster of ours, and on a real Kafka: start, stop, memory, twenty tests.
 
-    python -m tests.benchmarks.engines_cost 4.3.1     # a version, or the folder of a Kafka
-
 Each figure is of one cluster at a time. The processor is that of this process and of the brokers',
-which says more than the time where the machine does other work, too.
+which says more than the time where the machine does other work, too. Without Java 17 or Maven there
+are the figures of ours alone.
 """
 
 from __future__ import annotations
@@ -14,15 +13,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
-import click
-
-from purgatory.cluster import ClusterConfig, ThreadedCluster
+from purgatory.cluster import ClusterConfig, ClusterError, ThreadedCluster
 from purgatory.real_kafka import KafkaFiles, ThreadedRealKafka, find_kafka
+from tests.benchmarks.measurement import Figure, Size, run_alone, say
 
 TESTS = 20
-_BROKERS = (1, 3)
+_KAFKA = "4.3.1"
+_START_TARGETS_S = {1: 6.0, 3: 15.0}
+"""The longest start of a real Kafka, by its number of brokers."""
 _PAGE_KB = os.sysconf("SC_PAGE_SIZE") // 1024
 
 _SUITE = """
@@ -65,8 +66,7 @@ def _processor_s() -> float:
 Cluster = ThreadedCluster | ThreadedRealKafka
 
 
-def _start_and_stop(new: Callable[[], Cluster]) -> str:
-    """Start and stop a cluster, and return the figures in words."""
+def _start_and_stop(name: str, new: Callable[[], Cluster], target_s: float | None) -> list[Figure]:
     own_mb, processor_s, began_s = _memory_mb(os.getpid()), _processor_s(), time.monotonic()
     cluster = new()
     cluster.start()
@@ -80,14 +80,15 @@ def _start_and_stop(new: Callable[[], Cluster]) -> str:
     began_s = time.monotonic()
     cluster.stop()
     stop_s = time.monotonic() - began_s
-    processor_s = _processor_s() - processor_s
-    return (
-        f"start {start_s:.2f} s, stop {stop_s:.2f} s, processor {processor_s:.1f} s, {memory_mb} MB"
-    )
+    return [
+        Figure(f"{name}: start", start_s, "s", target_s),
+        Figure(f"{name}: stop", stop_s, "s"),
+        Figure(f"{name}: processor of both", _processor_s() - processor_s, "s"),
+        Figure(f"{name}: memory", memory_mb, "MB"),
+    ]
 
 
-def _suite(brokers: int, options: Sequence[str]) -> str:
-    """Run a suite, and return the figures in words."""
+def _suite(name: str, brokers: int, options: Sequence[str]) -> list[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "test_orders.py"
         file.write_text(_SUITE.format(brokers=brokers, tests=TESTS), encoding="utf-8")
@@ -98,30 +99,38 @@ def _suite(brokers: int, options: Sequence[str]) -> str:
         )
         took_s = time.monotonic() - began_s
     if done.returncode:
-        raise click.ClickException(done.stdout[-2_000:] + done.stderr[-1_000:])
-    return f"{took_s:.1f} s, processor {_processor_s() - processor_s:.1f} s"
+        raise RuntimeError(done.stdout[-2_000:] + done.stderr[-1_000:])
+    return [
+        Figure(f"{name}: {TESTS} tests", took_s, "s"),
+        Figure(f"{name}: processor of {TESTS} tests", _processor_s() - processor_s, "s"),
+    ]
 
 
-def _engines(files: KafkaFiles, brokers: int) -> dict[str, Callable[[], Cluster]]:
-    config = ClusterConfig(brokers=brokers)
-    return {
-        "ours": lambda: ThreadedCluster(config),
-        f"Kafka {files.version}": lambda: ThreadedRealKafka(files, config),
-    }
+def _find_kafka() -> KafkaFiles | None:
+    try:
+        return find_kafka(_KAFKA)
+    except ClusterError as error:
+        say(f"without a real Kafka: {error}")
+        return None
 
 
-@click.command()
-@click.argument("kafka")
-def main(kafka: str) -> None:
+def measure(size: Size = Size.USUAL) -> list[Figure]:
     """Measure both engines."""
-    files = find_kafka(kafka)
-    click.echo(f"load {os.getloadavg()[0]:.1f} of {os.cpu_count()} cores")
-    for brokers in _BROKERS:
-        for name, new in _engines(files, brokers).items():
-            click.echo(f"{name}, {brokers} brokers: {_start_and_stop(new)}")
-            options = [] if name == "ours" else [f"--kafka={files.jars}"]
-            click.echo(f"{name}, {brokers} brokers, {TESTS} tests: {_suite(brokers, options)}")
+    files = None if size is Size.SMALL else _find_kafka()
+    say(f"load {os.getloadavg()[0]:.1f} of {os.cpu_count()} cores")
+    figures = []
+    for brokers, target_s in list(_START_TARGETS_S.items())[: size.pick(1, 2)]:
+        config = ClusterConfig(brokers=brokers)
+        ours = f"ours, {brokers} brokers"
+        figures += _start_and_stop(ours, partial(ThreadedCluster, config), target_s)
+        if size is not Size.SMALL:
+            figures += _suite(ours, brokers, [])
+        if files is not None:
+            real = f"Kafka {_KAFKA}, {brokers} brokers"
+            figures += _start_and_stop(real, partial(ThreadedRealKafka, files, config), target_s)
+            figures += _suite(real, brokers, [f"--kafka={files.jars}"])
+    return figures
 
 
 if __name__ == "__main__":
-    main()
+    run_alone(measure)

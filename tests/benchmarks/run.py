@@ -45,6 +45,7 @@ BENCHMARKS = (
     "cluster_groups",
     "cluster_fairness",
     "cluster_rivals",
+    "engines_cost",
     "recorded_cost",
     "proxy_cost",
     "world_speed",
