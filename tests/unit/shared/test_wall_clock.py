@@ -38,6 +38,7 @@ TIMESTAMPS = {
     "purgatory/cli/cluster_command.py": "the name of a run",
     "purgatory/cluster/broker_services.py": "Kafka's wall clock: times of records, and their age",
     "purgatory/cluster/records.py": "Kafka's time of a record",
+    "purgatory/cluster/steering/seen_requests.py": "when a request came and was answered, to show",
     "purgatory/cluster/trace.py": "the name of a run",
     "purgatory/cluster/traced_brokers.py": "the origin of a trace, for the times of records",
     "purgatory/core/recent_errors.py": "the time of an error, to show",
