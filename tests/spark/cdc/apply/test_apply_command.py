@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import os
 from pathlib import Path
 
@@ -120,7 +121,8 @@ def test_stop_at_a_bad_line_exits_with_1_and_names_it(
     log.write_bytes(b"oops\n")
     url = f"sqlite:///{tmp_path / 'target.db'}"
     assert main(["apply", str(log), "--to", url, "--strict"]) == 1
-    assert f"stopped at file:{log}, partition 0, offset 0: malformed" in capsys.readouterr().err
+    place = rf"stopped at file:{re.escape(str(log))}#[0-9a-f]+, partition 0, offset 0: malformed"
+    assert re.search(place, capsys.readouterr().err)
 
 
 def test_trace_has_reads_effects_and_commits(tmp_path: Path) -> None:
