@@ -88,13 +88,13 @@ class PlainTable(NamedTuple):
 
 
 def plain_table(
-    table: str, run_id: str, columns: Sequence[str], mapping: ColumnMapping | None
+    table: str, run_id: str | None, columns: Sequence[str], mapping: ColumnMapping | None
 ) -> PlainTable:
     """Return how a table of plain data is read.
 
     Args:
         table: its name in the schema.
-        run_id: that of rows without one.
+        run_id: that of rows without one; None: lines of JSON, which need none.
         columns: those of its files.
         mapping: that of the command.
     """
@@ -117,7 +117,7 @@ def plain_table(
         problem = f"{table} lacks {wanted}. It has {found}: name them by --mapping"
         return PlainTable({}, {}, problem)
     values = {name: defaults[name].value for name in absent}
-    if sources_of(table, mapping)["run_id"].name not in columns:
+    if run_id is not None and sources_of(table, mapping)["run_id"].name not in columns:
         values["run_id"] = run_id
     return PlainTable(
         {name: Source(None, value=value) for name, value in values.items()},

@@ -299,9 +299,8 @@ def _read(
             paths = parquet_paths[table] + json_paths[table]
             columns = [name for path in paths for name in file_columns(path)]
             if columns and table in PLAIN_TABLES:
-                plain[table] = plain_table(
-                    table, folder.name, list(dict.fromkeys(columns)), mapping
-                )
+                run_id = folder.name if parquet_paths[table] else None
+                plain[table] = plain_table(table, run_id, list(dict.fromkeys(columns)), mapping)
         mapping = {
             **(mapping or {}),
             **{
