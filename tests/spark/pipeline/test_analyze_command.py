@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -65,7 +66,8 @@ def test_mistake_is_one_line_with_status_2(
     out = tmp_path / "out"
     arguments = ["analyze", str(tmp_path / "traces"), "--out", str(out), "--engine", engine]
     if case == "no-trace":
-        (trace / "run.json").unlink()
+        shutil.rmtree(trace)
+        trace.mkdir()
         expected = "contains no trace"
     elif case == "no-folder":
         arguments[1] = str(tmp_path / "nowhere")
@@ -172,10 +174,11 @@ def test_ten_runs_are_printed_and_the_interrupted_one_is_marked(
         for kind in ("producer", "all")
         for outcome, wait_us in (("pending", 1500), ("all", None))
     ]
-    shown = {"waits": waits, "latencies": [], "audit": []}
+    judged = [{"run_id": run["run_id"], "sent": 0} for run in runs]
+    shown = {"waits": waits, "latencies": [], "audit": [], "judged": judged}
     print_results(JobResults(ANALYZE, runs, shown, report=Path("out") / "report.html"), "out")
     printed = capsys.readouterr().out
-    assert re.findall(r"Waits in (\S+), in milliseconds|(run-05): no operations", printed) == [
+    assert re.findall(r"Waits in (\S+), in milliseconds|(run-05): nothing was judged", printed) == [
         ("", "run-05") if number == 5 else (f"run-{number:02}", "") for number in range(10)
     ]
     after_third = printed.split("Waits in run-03")[1].split("Waits in run-04")[0]
