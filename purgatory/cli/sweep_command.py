@@ -10,7 +10,7 @@ import click
 
 from purgatory.cli import options
 from purgatory.cli.exit_status import exit_on_error
-from purgatory.cli.job_commands import command_of
+from purgatory.cli.job_commands import INCONCLUSIVE, command_of
 from purgatory.cli.options import PATH
 from purgatory.pipeline.jobs.registry import SWEEP
 
@@ -53,8 +53,10 @@ def _sweep(
             show_progress("Sweep", lambda: last[0], progress),
         ):
             done = sweep_all(session, plan, out, retry_failed=retry_failed, on_progress=last.append)
-    _print(done)
-    return 1 if check and done.failed else 0
+    _print(plan.sweep.name, done)
+    if done.basis.nothing_judged:
+        return INCONCLUSIVE
+    return 1 if check and done.basis.failed else 0
 
 
 sweep = command_of(
@@ -87,22 +89,23 @@ def _plan_text(plan: Plan, remaining: int) -> str:
     )
 
 
-def _print(done: Sweep) -> None:
+def _print(name: str, done: Sweep) -> None:
     from rich.console import Console
     from rich.markup import escape
 
     console = Console(soft_wrap=not sys.stdout.isatty(), highlight=False)
+    console.print(f"{escape(name)}: {done.basis}")
     for answer in done.answers:
         console.print(f"- {escape(answer.words())}")
-    if done.failed:
-        one_or_more = "1 scenario" if done.failed == 1 else f"{done.failed:,} scenarios"
-        done_text = "is" if done.failed == 1 else "are"
+    if failed := done.basis.failed:
+        one_or_more = "1 scenario" if failed == 1 else f"{failed:,} scenarios"
+        done_text = "is" if failed == 1 else "are"
         console.print(f"[bold]{one_or_more} failed[/bold] and {done_text} in no mean:")
         for failure in done.failures[:MAX_PRINTED_FAILURES]:
             console.print(
                 f"  {escape(failure.settings)}, seed {failure.seed}: {escape(failure.error)}"
             )
-        left_out = done.failed - MAX_PRINTED_FAILURES
+        left_out = failed - MAX_PRINTED_FAILURES
         if left_out > 0:
             console.print(f"  ... and {left_out:,} more, in the table points")
     console.print(f"Report: {escape(str(done.report))}", soft_wrap=True)

@@ -20,8 +20,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from functools import wraps
-from types import MappingProxyType
-from typing import Any, ClassVar, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
+from inspect import getattr_static, signature
+from types import FunctionType, MappingProxyType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    NamedTuple,
+    NoReturn,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+)
 
 from kio.schema.index import api_key_map
 
@@ -72,12 +83,22 @@ class FaultMethod(Generic[Arguments]):
 
     def __init__(self, kind: Callable[Arguments, Fault]) -> None:
         self._kind = kind
+        self._name = ""
+
+    def __set_name__(self, owner_type: type, name: str) -> None:
+        self._name = name
 
     def __get__(
         self, owner: FaultMethods[FaultHandle], owner_type: type | None = None
     ) -> Callable[Arguments, FaultHandle]:
         @wraps(self._kind, updated=())
         def begin(*arguments: Arguments.args, **keywords: Arguments.kwargs) -> FaultHandle:
+            taken = signature(self._kind)
+            try:
+                taken.bind(*arguments, **keywords)
+            except TypeError as error:
+                names = ", ".join(taken.parameters)
+                raise TypeError(f"fault.{self._name}: {error}; it takes {names}") from None
             return owner._begin(self._kind(*arguments, **keywords))
 
         return begin
@@ -94,6 +115,20 @@ class FaultMethods(ABC, Generic[FaultHandle]):
     @abstractmethod
     def _begin(self, fault: Fault) -> FaultHandle:
         """Begin a fault."""
+
+    if not TYPE_CHECKING:  # or it would let any name pass
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_"):
+                raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+            known = [
+                known
+                for known in dir(type(self))
+                if isinstance(getattr_static(self, known), FaultMethod | FunctionType)
+                and not known.startswith("_")
+            ]
+            hint = suggest_name(name, known)
+            raise AttributeError(f"there is no fault.{name}: {hint}")
 
     stall_follower = FaultMethod(faults.StallFollower)
     slow_follower = FaultMethod(faults.SlowFollower)

@@ -81,6 +81,8 @@ class ConditionWaiting(Waiting[T]):
     _op_raises_to_waiter = True
 
     def __init__(self, until: Callable[[], T], delay_ms: int) -> None:
+        if not callable(until):
+            raise TypeError(f"until must be a function, as in lambda: ready, not {until!r}")
         super().__init__(delay_ms)
         self.until = until
         self.raised_at: TracebackType | None = None

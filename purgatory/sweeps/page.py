@@ -32,6 +32,7 @@ from purgatory.pipeline.report.page import (
 from purgatory.pipeline.report.plots import GRID, Figure, axis_title, blank_layout, edge_label
 from purgatory.pipeline.report.sentences import Finding, Severity
 from purgatory.pipeline.result_rows import Row, group_by, text
+from purgatory.sweeps.basis import SweepBasis
 
 HEATMAPS = "heatmaps"
 ANSWERS = "answers.json"
@@ -56,15 +57,16 @@ def sweep_page(
     """A page of its own, as text.
 
     Args:
-        head: `name`, `description`, `scenario`, and the counts `points`, `scenarios`, `failed`.
+        head: `name`, `description`, `scenario`, the number of `points`, and the `basis`.
         heatmaps: rows of the table of that name.
         answers: each as `Answer.plain()` gives it.
         failures: some of the scenarios that failed: `settings`, `seed` and `error`.
         parquet: where the page finds the Parquet of the heat maps.
     """
     title = f"Sweep {head['name']}"
-    header = f"<header><h1>{escape(title)}</h1>{_about(head)}</header>"
-    sections = sweep_sections(heatmaps, answers, failures, failed=head["failed"], parquet=parquet)
+    basis: SweepBasis = head["basis"]
+    header = f"<header><h1>{escape(title)}</h1>{_verdict(basis)}{_about(head)}</header>"
+    sections = sweep_sections(heatmaps, answers, failures, failed=basis.failed, parquet=parquet)
     return page(title, [header, "<h2>Results</h2>", sections])
 
 
@@ -209,12 +211,21 @@ def _plain(label: str) -> str:
     return label.replace("&", "&amp;").replace("<", "&lt;")
 
 
+def _verdict(basis: SweepBasis) -> str:
+    """The first line: what the answers rest on."""
+    text = str(basis)
+    text = f"{text[0].upper()}{text[1:]}."
+    if basis.nothing_judged:
+        return f'<p class="verdict unjudged"><strong>Unjudged.</strong> {text}</p>'
+    return f'<p class="verdict none">{text}</p>'
+
+
 def _about(head: Mapping[str, Any]) -> str:
     description = f"<p>{escape(head['description'])}</p>" if head["description"] else ""
     facts = [
         ("points", f"{head['points']:,}"),
-        ("scenarios", f"{head['scenarios']:,}"),
-        ("failed", f"{head['failed']:,}"),
+        ("scenarios", f"{head['basis'].scenarios:,}"),
+        ("failed", f"{head['basis'].failed:,}"),
     ]
     shown = "".join(f"<div><dt>{name}</dt><dd>{figure}</dd></div>" for name, figure in facts)
     return (

@@ -48,6 +48,7 @@ from purgatory.pipeline.jobs.registry import SWEEP
 from purgatory.pipeline.result_rows import text
 from purgatory.pipeline.signals import defer_signals
 from purgatory.sweeps.answers import Answer, answers
+from purgatory.sweeps.basis import SweepBasis
 from purgatory.sweeps.heatmaps import heatmaps
 from purgatory.sweeps.page import ANSWERS, HEATMAPS, sweep_page
 from purgatory.sweeps.plan import Plan, code_digest, load_plan
@@ -311,15 +312,15 @@ class Sweep:
         points: the table of that name.
         heatmaps: the table of that name.
         answers: to the questions of the sweep file.
-        failed: how many scenarios failed.
-        failures: the first of these.
+        basis: what the answers rest on.
+        failures: the first scenarios that failed.
         report: the page.
     """
 
     points: DataFrame
     heatmaps: DataFrame
     answers: Sequence[Answer]
-    failed: int
+    basis: SweepBasis
     failures: Sequence[Failure]
     report: Path
 
@@ -339,7 +340,7 @@ def sweep_all(
     points = sweep(session, plan, folder, retry_failed=retry_failed, on_progress=on_progress)
     heatmap_table = write_table(session, heatmaps(points, plan), folder.resolve(), HEATMAPS)
     all_answers = answers(points, plan)
-    failed, failures = failed_scenarios(points, plan)
+    basis, failures = judged_scenarios(points, plan)
     plain = [answer.plain() for answer in all_answers]
     _write(folder / ANSWERS, json.dumps(plain, indent=1))
     head = {
@@ -347,20 +348,19 @@ def sweep_all(
         "description": plan.sweep.description,
         "scenario": plan.sweep.scenario,
         "points": plan.points,
-        "scenarios": plan.scenarios,
-        "failed": failed,
+        "basis": basis,
     }
     rows = [row.asDict() for row in heatmap_table.collect()]  # a row per pair of values
     rows.sort(key=lambda row: (row["heatmap"], row["y_level"] or 0, row["x_level"]))
     failure_rows = [dict(vars(failure)) for failure in failures]
     _write(folder / REPORT, sweep_page(head, rows, plain, failure_rows, parquet=f"{HEATMAPS}/"))
-    return Sweep(points, heatmap_table, all_answers, failed, failures, folder / REPORT)
+    return Sweep(points, heatmap_table, all_answers, basis, failures, folder / REPORT)
 
 
-def failed_scenarios(points: DataFrame, plan: Plan) -> tuple[int, list[Failure]]:
-    """The number of scenarios that failed, and the first of them with their settings in words."""
+def judged_scenarios(points: DataFrame, plan: Plan) -> tuple[SweepBasis, list[Failure]]:
+    """What a sweep rests on, and the first scenarios that failed, their settings in words."""
     chain = read_chain("sweeps/failures.sql", most_named=MOST_NAMED_FAILURES)
-    count, first = run_chain({"points": points}, chain, ["failure_count", "first_failures"])
+    basis, first = run_chain({"points": points}, chain, ["sweep_basis", "first_failures"])
     failures = [
         Failure(
             ", ".join(
@@ -371,7 +371,8 @@ def failed_scenarios(points: DataFrame, plan: Plan) -> tuple[int, list[Failure]]
         )
         for row in first.toArrow().to_pylist()
     ]
-    return count.toArrow()["failed"][0].as_py(), failures
+    (counts,) = basis.toArrow().to_pylist()
+    return SweepBasis(**counts), failures
 
 
 def _write(path: Path, content: Any) -> None:

@@ -73,6 +73,11 @@ class Plan:
         one_run = marked is None
         marked = marked or {}
         for name, value in marked.items():
+            if name == "seed":
+                raise TypeError(
+                    f"the mark takes seeds, the number of runs, and no {name!r}: a single seed is "
+                    f"run by pytest --virtual-seed {value}"
+                )
             if name not in _ARGUMENTS:
                 raise TypeError(f"the mark takes {', '.join(_ARGUMENTS)}, and no {name!r}")
             least = 0 if name == "exhaustive" else 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -46,6 +47,12 @@ class Waiting:
         self._thread.join(LONG_S)
         assert not self._thread.is_alive()
         self._setting.assert_empty()
+
+
+@pytest.mark.parametrize("until", [False, None, 5])
+def test_wait_refuses_a_condition_that_is_no_function(until: Any) -> None:
+    with pytest.raises(TypeError, match=f"until must be a function, .* not {until!r}"):
+        Setting().purgatory.wait(["a"], until, 0)
 
 
 def test_wait_returns_the_conditions_true_result() -> None:

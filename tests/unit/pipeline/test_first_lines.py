@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
 import purgatory
-from purgatory.cli.main import program
+from purgatory.cli.main import main, program
+from purgatory.pipeline.jobs.chain import read_chain
+from purgatory.sweeps.basis import SweepBasis
+from purgatory.sweeps.page import sweep_page
 
 Rows = Mapping[str, Sequence[Mapping[str, Any] | str]]
 
@@ -95,6 +101,30 @@ FIRST_LINES: Mapping[str, Mapping[str, str]] = {
     },
 }
 
+_COUNTED = (
+    "produce_operations",
+    "fetch_follower_operations",
+    "fetch_consumer_operations",
+    "records",
+)
+POINT = {"point": 0, "seed": 1, **dict.fromkeys(_COUNTED, 2)}
+FAILED = {"point": 1, "seed": 1, "error": "ScenarioError: too many"}
+SWEEPS: Mapping[str, tuple[Sequence[Mapping[str, Any]], str, int]] = {
+    "empty": (
+        [POINT | dict.fromkeys(_COUNTED, 0)],
+        f"{_NOTHING}: no operations or records in 1 scenario",
+        3,
+    ),
+    "half": (
+        [POINT, FAILED],
+        "judged: 1 of 2 scenarios, 6 operations, 2 records; left out: 1 scenario (failed)",
+        0,
+    ),
+    "bad": ([FAILED, FAILED], f"{_NOTHING}: 2 scenarios (failed) left out", 3),
+    "whole": ([POINT, POINT], "judged: 2 of 2 scenarios, 12 operations, 4 records", 0),
+}
+"""The rows of the table `points`, what is said of them, and the exit status."""
+
 
 def write(folder: Path, rows: Rows) -> Path:
     folder.mkdir()
@@ -172,3 +202,42 @@ def test_operations_alone_are_judged_by_an_analysis(tmp_path: Path) -> None:
     assert status == 0
     assert '<p class="verdict unjudged' not in (out / "report.html").read_text()
     assert run("audit", trace)[0] == 3
+
+
+def swept(points: Sequence[Mapping[str, Any]]) -> SweepBasis:
+    """What these rows of the table `points` give to judge."""
+    columns = [("error", pa.string()), *((name, pa.int64()) for name in POINT)]
+    queries = {one.name: one.query for one in read_chain("sweeps/failures.sql", most_named=1)}
+    with duckdb.connect() as connection:
+        table = pa.Table.from_pylist([dict(row) for row in points], schema=pa.schema(columns))
+        connection.register("points", table)
+        query = connection.execute(queries["sweep_basis"])
+        names = [name for name, *_ in query.description or ()]
+        return SweepBasis(**dict(zip(names, query.fetchall()[0], strict=True)))
+
+
+@pytest.mark.parametrize("kind", SWEEPS)
+def test_sweep_says_first_what_it_judged(
+    kind: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = pytest.importorskip("purgatory.sweeps.run", exc_type=ImportError)
+    points, line, status = SWEEPS[kind]
+    basis = swept(points)
+    done = run.Sweep(None, None, [], basis, [], tmp_path / "sweep.html")
+    session = "purgatory.pipeline.engines.spark.session.spark_session"
+    monkeypatch.setattr(session, lambda *_, **__: nullcontext())
+    monkeypatch.setattr(run, "sweep_all", lambda *_, **__: done)
+    file = tmp_path / "sweep.toml"
+    file.write_text(f'name = "{kind}"\nscenario = "steady"\ngrid."topic.partitions" = [1, 2]\n')
+    command = ["sweep", str(file), "--out", str(tmp_path / "out")]
+    assert main(command) == status
+    assert capsys.readouterr().out.startswith(f"{kind}: {line}\n")
+    assert main([*command, "--check"]) == (1 if kind == "half" else status)
+
+    head = {"name": kind, "description": "", "scenario": "steady", "points": 2, "basis": basis}
+    verdict = sweep_page(head, [], []).partition("</h1>")[2].partition("</p>")[0]
+    mark = 'unjudged"><strong>Unjudged.</strong> ' if status else 'none">'
+    assert verdict == f'<p class="verdict {mark}{line[0].upper()}{line[1:]}.'

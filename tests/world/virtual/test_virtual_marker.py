@@ -184,6 +184,7 @@ _OPTIONS = dict.fromkeys(("seeds", "seed", "schedule", "without", "plain_network
     ("marked", "advice"),
     [
         ({"runs": 5}, "exhaustive, on_unhandled, max_steps, and no 'runs'"),
+        ({"seed": 3}, "no 'seed': a single seed is run by pytest --virtual-seed 3"),
         ({"seeds": "5"}, "seeds='5': a whole number, 1 or more"),
         ({"seeds": True}, "seeds=True: a whole number, 1 or more"),
         ({"exhaustive": -1}, "exhaustive=-1: a whole number, 0 or more"),

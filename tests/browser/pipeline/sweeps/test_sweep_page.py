@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from purgatory.sweeps.basis import SweepBasis
 from purgatory.sweeps.page import heatmap_plot, sweep_page, sweep_sections
 from tests.browser.pipeline.browsing import Browser, headless_browser
 from tests.browser.pipeline.test_report_page import CUT_OFF, EVIL
@@ -18,8 +19,7 @@ HEAD = {
     "description": "",
     "scenario": "tiny",
     "points": 4,
-    "scenarios": 8,
-    "failed": 1,
+    "basis": SweepBasis(scenarios=8, failed=1, operations=900, records=100),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -63,6 +64,7 @@ def test_answers_are_printed_and_tables_and_a_page_are_written(
     printed = capsys.readouterr()
     assert "by-hand: 2 points x 2 seeds = 4 scenarios\n" in printed.err
     assert "Sweep: 4 of 4 scenarios done\n" in printed.err
+    assert printed.out.startswith("by-hand: judged: 4 of 4 scenarios, ")
     assert "- 10 is the smallest producers[orders].timeout_ms with produce_expiry" in printed.out
     assert f"Report: {out / 'sweep.html'}\n" in printed.out
     entries = {entry.name for entry in out.iterdir()}
@@ -84,6 +86,9 @@ def test_failed_scenarios_are_reported_and_fail_a_checked_sweep(
     file, out = write_sweep(tmp_path, FAILING), tmp_path / "out"
     assert main(["sweep", str(file), "--out", str(out)]) == 0
     printed = capsys.readouterr().out
+    assert re.match(
+        r"failing: judged: 1 of 2 scenarios, .*; left out: 1 scenario \(failed\)\n", printed
+    )
     assert "1 scenario failed and is in no mean:" in printed
     assert (
         "topic.replication_factor = 5, seed 1: ScenarioError: scenario: topic.replication_factor "
