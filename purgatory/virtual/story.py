@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import linecache
 import sysconfig
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import islice
+from itertools import chain, groupby, islice
 from os.path import basename, realpath
 from pathlib import Path
 from typing import Any, Final
@@ -48,9 +48,16 @@ _STORY_STEPS: Final = 30
 
 FAULTS: Final = ("fault", "host", "partition", "heal")
 _MESSAGES: Final = ("data", "end", "reset", "lost", "refused", "gave up")
-_MAX_FAULTS: Final = 3
+_MAX_FAULTS: Final = 8
 _NEAR: Final = 3
-"""The number of steps in a story before each of the last faults, and after it."""
+"""The number of steps in a story before each of the last faults, and after it; of more than
+`_FEW_FAULTS`, one."""
+
+_FEW_FAULTS: Final = 3
+_MAX_PERIOD: Final = 4
+"""The most times whose steps are taken for a repeat of those before them."""
+
+_MIN_FOLDED: Final = 2
 
 _SOURCE_WIDTH: Final = 70
 _MAX_DECORATOR_LINES: Final = 20
@@ -358,6 +365,7 @@ class Story:
             if not (shown and _goes_on(shown[-1], step)):
                 shown.append(step)
             alias[step.number] = shown[-1]
+        shown, repeats = _folded(shown)
         places = {step.number: place for place, step in enumerate(shown)}
         shown = _selected(shown, most)
         index = {step.number: number for number, step in enumerate(shown, 1)}
@@ -367,6 +375,8 @@ class Story:
         for step in shown:
             if places[step.number] != place + 1:
                 lines.append(f"{_INDENT}...")
+            elif step.number in repeats:
+                lines.append(f"{_INDENT}{repeats[step.number]}")
             place = places[step.number]
             cause = step.cause
             while cause is not None and cause in kept and cause not in alias:
@@ -375,10 +385,63 @@ class Story:
         return "\n".join(lines)
 
 
+def _folded(steps: Sequence[Step]) -> tuple[list[Step], dict[int, str]]:
+    """The steps without repeats, of which the first and the last stay: O(steps).
+
+    Steps of one time have no order of their own, so that a repeat is one of whole times.
+
+    Returns:
+        The steps, and by the number of the step after them what is left out.
+    """
+    times = [list(group) for _, group in groupby(steps, key=lambda step: step.at_us)]
+    traits = [Counter(map(_traits, group)) for group in times]
+    kept: list[Step] = []
+    repeats: dict[int, str] = {}
+    begin = 0
+    while begin < len(times):
+        period, folded = _repeats_at(traits, begin)
+        first = list(chain.from_iterable(times[begin : begin + period]))
+        kept += first
+        begin += period
+        if folded:
+            begin += period * folded
+            these = f"these {len(first)} steps " if len(first) > 1 else ""
+            until = f"until {times[begin - 1][0].at_us / US_PER_S:g} s"
+            repeats[times[begin][0].number] = f"... {these}{folded:,} times more, {until}"
+            kept += chain.from_iterable(times[begin : begin + period])
+            begin += period
+    return kept, repeats
+
+
+def _repeats_at(traits: Sequence[Any], begin: int) -> tuple[int, int]:
+    """The shortest period that is repeated from here, and how often between first and last."""
+    for period in range(1, _MAX_PERIOD + 1):
+        end = begin + period
+        while end < len(traits) and traits[end] == traits[end - period]:
+            end += 1
+        folded = (end - begin) // period - 2
+        if folded >= _MIN_FOLDED:
+            return period, folded
+    return 1, 0
+
+
+def _traits(step: Step) -> Hashable:
+    """What a step has in common with its repeats; a fault has none."""
+    if has_events(step, FAULTS):
+        return step.number
+    events = [
+        # A request begins with its API; the number of a response is another each time.
+        (kind, text, len(data), data[4:6] if " > broker" in text else b"")
+        for _, kind, text, data in step.events
+    ]
+    return step.node, step.name, step.place, *events
+
+
 def _selected(steps: Sequence[Step], most: int) -> list[Step]:
     """The last steps, and those around the last faults."""
     faults = [place for place, step in enumerate(steps) if has_events(step, FAULTS)][-_MAX_FAULTS:]
-    around = {near for place in faults for near in range(place - _NEAR, place + _NEAR + 1)}
+    most_near = _NEAR if len(faults) <= _FEW_FAULTS else 1
+    around = {near for place in faults for near in range(place - most_near, place + most_near + 1)}
     places = {place for place in around if 0 <= place < len(steps)}
     for place in reversed(range(len(steps))):
         if len(places) >= most:
