@@ -37,7 +37,7 @@ def test_example_prints_its_documented_output(
     lines: list[object] = []
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("purgatory.pipeline.engines.spark.session.spark_session", shared_session)
-    exec(compile("\n".join(_blocks("python")), "docs/traces.md", "exec"), {"print": lines.append})
+    exec(compile(_blocks("python")[-1], "docs/traces.md", "exec"), {"print": lines.append})
     shown = DOCUMENT.rsplit("\nprints\n\n", 1)[1].split("\n\n", 1)[0]
     assert [str(line) for line in lines] == [line.strip() for line in shown.splitlines()]
 

@@ -95,7 +95,7 @@ def test_occupancy_prints_tables_and_names_interrupted_runs(
     )
     out = tmp_path / "out"
     traces = [str(folder) for folder in (slow_follower_trace, empty, truncated)]
-    assert main(["occupancy", *traces, "--out", str(out), "--engine", engine]) == 0
+    assert main(["occupancy", *traces, "--out", str(out), "--engine", engine]) == 3  # one is empty
     printed = capsys.readouterr().out
     assert "incomplete: this run was interrupted" in printed
     assert "empty: " in printed
@@ -119,7 +119,7 @@ def test_waits_names_empty_and_interrupted_runs(
 ) -> None:
     write_trace(tmp_path / "1", [], run_id="empty")
     write_trace(tmp_path / "2", hand_operations, run_id="cut", complete=False, duration_ms=0)
-    assert main(["waits", str(tmp_path), "--engine", engine]) == 0
+    assert main(["waits", str(tmp_path), "--engine", engine]) == 3
     printed = capsys.readouterr().out
     assert "incomplete: this run was interrupted" in printed
     assert "empty: " in printed
