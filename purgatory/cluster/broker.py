@@ -29,7 +29,7 @@ from purgatory.cluster.protocol.connection import (
 )
 from purgatory.cluster.protocol.wire import Request, Versions
 from purgatory.cluster.replica_fetcher import ReplicaFetcher
-from purgatory.cluster.steering.events import ANSWERS, REQUESTS
+from purgatory.cluster.steering import ANSWERS, REQUESTS
 from purgatory.cluster.steering.seen_requests import SeenRequest
 from purgatory.cluster.storage import MemoryLog, StoredLog
 from purgatory.core.recent_errors import Logger

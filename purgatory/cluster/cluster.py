@@ -21,7 +21,7 @@ from purgatory.cluster.config import ClusterConfig
 from purgatory.cluster.fault_injection import Faults
 from purgatory.cluster.metadata import ClusterMetadata
 from purgatory.cluster.observer import ClusterObserver, replica_offsets
-from purgatory.cluster.steering.events import FAULTS
+from purgatory.cluster.steering import FAULTS
 from purgatory.cluster.steering.moves import BrokerIsEmpty, Moves, empty_broker
 from purgatory.cluster.steering.request_hooks import OnRequest, RequestHook, RequestHooks
 from purgatory.cluster.steering.seen_requests import RequestLog, SeenRequest, checked_filter

@@ -19,7 +19,7 @@ from purgatory.cluster.protocol.connection import FairScheduler
 from purgatory.cluster.realistic_delays import RealisticDelays
 from purgatory.cluster.request_traces import RequestTraces
 from purgatory.cluster.security import ClusterSecurity
-from purgatory.cluster.steering.events import PARTITIONS
+from purgatory.cluster.steering import PARTITIONS
 from purgatory.cluster.steering.request_hooks import RequestHooks
 from purgatory.cluster.steering.seen_requests import RequestLog
 from purgatory.cluster.storage import (

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from purgatory.cluster.metadata import Peer
-from purgatory.cluster.steering.events import PARTITIONS
+from purgatory.cluster.steering import PARTITIONS
 from purgatory.cluster.steering.waits import Missing, Wait, WatchedCluster
 from purgatory.kafka import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition, group_partition
 from purgatory.kafka.controller import Controller

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from purgatory.cluster.faulty_responses import ServedApi
 from purgatory.cluster.metadata import Peer
-from purgatory.cluster.steering.events import ANSWERS, FAULTS, PARTITIONS, REQUESTS
+from purgatory.cluster.steering import ANSWERS, FAULTS, PARTITIONS, REQUESTS
 from purgatory.cluster.steering.seen_requests import RequestLog, checked_filter
 from purgatory.core.async_purgatory import AsyncPurgatory
 from purgatory.core.errors import PurgatoryClosedError
