@@ -111,10 +111,16 @@ def _run_maven(maven: str, version: str, folder: Path) -> None:
     goal = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
     pom = ["-f", str(_POM), f"-Dkafka.version={version}"]
     done = subprocess.run(
-        [maven, "-q", "-B", *pom, *goal], check=False, capture_output=True, text=True
+        [maven, "-q", "-B", "-Dstyle.color=never", *pom, *goal],
+        check=False,
+        capture_output=True,
+        text=True,
     )
     if done.returncode:
-        errors = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        output = done.stdout + done.stderr
+        if f":{version} was not found" in output or "Could not find artifact" in output:
+            raise ClusterError(f"--kafka {version}: Maven's repositories have no such Kafka")
+        errors = [line.removeprefix("[ERROR] ") for line in output.splitlines() if line.strip()]
         told = " ".join(errors[:1]) or f"status {done.returncode}"
         raise ClusterError(f"--kafka {version}: Maven did not fetch it: {told[:300]}")
 

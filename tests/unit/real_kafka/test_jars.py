@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -74,3 +76,22 @@ def test_command_has_the_jars_and_the_heap(monkeypatch: pytest.MonkeyPatch) -> N
     assert command[-4:] == ["-cp", "/libs/*", "kafka.Kafka", "1.properties"]
     monkeypatch.setenv("KAFKA_HEAP_OPTS", "-Xms1g -Xmx2g")
     assert files.command("kafka.Kafka")[1:3] == ["-Xms1g", "-Xmx2g"]
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        ("[ERROR] Could not find artifact org:kafka:jar:9.9.9", "repositories have no such Kafka$"),
+        ("[ERROR] No route to host", "Maven did not fetch it: No route to host$"),
+        ("", "Maven did not fetch it: status 1$"),
+    ],
+)
+def test_error_of_maven_is_one_line(
+    output: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = subprocess.CompletedProcess(["mvn"], 1, output, "")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: "mvn")
+    with pytest.raises(ClusterError, match=f"^--kafka 9.9.9: .*{expected}"):
+        jars.fetch_jars("9.9.9", tmp_path / "kafka-9.9.9")
+    assert list(tmp_path.iterdir()) == []
