@@ -114,7 +114,7 @@ class RequestsCame(Wait):
             for seen in cluster.request_log.since(0):
                 others[seen.api] = others.get(seen.api, 0) + 1
             listed = ", ".join(f"{count} {api}" for api, count in sorted(others.items()))
-            return f"{came} of {chosen} came; of all: {listed or 'none'}"
+            return f"{chosen}: {came} came; of all APIs: {listed or 'none'}"
 
         return missing
 

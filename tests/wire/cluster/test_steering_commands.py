@@ -43,7 +43,7 @@ def test_commands_list_wait_for_and_forget_requests(cluster: ThreadedCluster, ur
     ran = _run(url, "wait requests --api Produce --timeout 1ms")
     assert ran.exit_code == 2
     assert "purgatory wait: " in ran.stderr
-    assert "0 of Produce requests came" in ran.stderr
+    assert "Produce requests: 0 came" in ran.stderr
 
 
 def test_commands_hold_and_answer_requests(cluster: ThreadedCluster, url: str) -> None:

@@ -54,7 +54,7 @@ def test_wait_ends_with_the_last_request_of_a_kind() -> None:
         cluster.clear_requests()
         text = await _missing(cluster.wait_for(requests="Produce", topic="orders", timeout=1))
         assert text.endswith(
-            "not within 1 s: 0 of Produce requests with topic='orders' came; of all: none"
+            "not within 1 s: Produce requests with topic='orders': 0 came; of all APIs: none"
         )
 
     with World() as world:
@@ -66,7 +66,7 @@ def test_wait_counts_requests_of_the_filter_alone() -> None:
         await _send(cluster, 2)
         for other in ({"client_id": "other"}, {"topic": "other"}, {"broker": 4}):
             text = await _missing(cluster.wait_for(requests="Produce", **other, timeout=1))
-            assert "0 of Produce requests with" in text
+            assert ": 0 came; of all APIs: " in text
             assert "2 Produce" in text
 
     with World() as world:
