@@ -290,6 +290,9 @@ class ClusterConfig:
 
 def config_problems(config: ClusterConfig) -> Iterator[Problem]:
     """Yield all problems of a configuration."""
+    if of_other_classes := list(_classes(config)):
+        yield from of_other_classes
+        return
     yield from _bounds(config)
     yield from _topics(config)
     yield from _listeners(config)
@@ -306,6 +309,33 @@ def config_problems(config: ClusterConfig) -> Iterator[Problem]:
                 _ = spec.acl
             except ClusterError as error:
                 yield Problem(f"authorization.acls[{number}]", ABSENT, str(error))
+
+
+def _classes(config: ClusterConfig) -> Iterator[Problem]:
+    """Yield what a program gave in place of an object, since no other check can run on that."""
+    default = type(config)()
+    for part in fields(config):
+        known, value = getattr(default, part.name), getattr(config, part.name)
+        if part.name in _OR_NONE and value is None:
+            continue
+        if is_dataclass(known) and not isinstance(value, type(known)):
+            yield Problem(part.name, value, f"must be of the class {type(known).__name__}")
+        elif isinstance(known, int | float) and not isinstance(value, int | float):
+            yield Problem(part.name, value, "must be a number")
+    tls: Any = config.tls
+    if tls is not None and not isinstance(tls, Tls):
+        yield Problem("tls", tls, "must be of the class Tls")
+    for name, kind, example in (
+        ("topics", TopicSpec, 'TopicSpec("orders")'),
+        ("listeners", Listener, 'Listener("CLIENTS")'),
+    ):
+        items = getattr(config, name)
+        if isinstance(items, str) or not isinstance(items, Sequence):
+            yield Problem(name, items, f"must be a list, as [{example}]")
+            continue
+        for number, item in enumerate(items):
+            if not isinstance(item, kind):
+                yield Problem(f"{name}[{number}]", item, f"must be as {example}")
 
 
 _INT, _LONG = 2**31 - 1, 2**63 - 1
@@ -347,7 +377,7 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
     "limits.idle_s": (0.01, _INT),
 }
 """The least and the greatest value of numbers; the greatest are those of Kafka's types."""
-_OR_NONE = frozenset({"log_config.retention_ms"})
+_OR_NONE = frozenset({"authorization", "log_config.retention_ms"})
 """Keys that may be None, though it isn't their default."""
 _PROCESS_BOUNDS = {"control.port": (0, MAX_PORT), "metrics_port": (0, MAX_PORT)}
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from purgatory.real_kafka import KafkaFiles
 from tests.world.virtual.pytest_run import run_pytest
@@ -55,7 +56,8 @@ def test_time_is_virtual(world):
 def test_pytest_is_killed(kafka_session_cluster):
     kafka = kafka_session_cluster.running
     print("broker", kafka_session_cluster.call(lambda: kafka.pid(1)), flush=True)
-    os.kill(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.Signals[os.environ["ENDED_BY"]])
+    signal.pause()
 """
 
 _LOOKS_S, _ENDS_S = 0.1, 30.0
@@ -72,16 +74,35 @@ def is_running(process: int) -> bool:
     return True
 
 
+def assert_ends(process: int) -> None:
+    """Assert that a process ends, soon."""
+    ends_s = time.monotonic() + _ENDS_S
+    while is_running(process) and time.monotonic() < ends_s:
+        time.sleep(_LOOKS_S)
+    assert not is_running(process)
+
+
 @pytest.mark.slow
-def test_killed_pytest_leaves_no_java(kafka_files: KafkaFiles, tmp_path: Path) -> None:
-    status, said = run_pytest(tmp_path, f"--kafka={kafka_files.jars}", "-vs", text=_TESTS)
-    assert status == -signal.SIGKILL, said
+@pytest.mark.parametrize(
+    ("ended_by", "status"),
+    [
+        ("SIGKILL", -signal.SIGKILL),
+        pytest.param("SIGINT", pytest.ExitCode.INTERRUPTED, marks=pytest.mark.exhaustive),
+    ],
+)
+def test_ended_pytest_leaves_no_java(
+    kafka_files: KafkaFiles,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ended_by: str,
+    status: int,
+) -> None:
+    monkeypatch.setenv("ENDED_BY", ended_by)
+    ended, said = run_pytest(tmp_path, f"--kafka={kafka_files.jars}", "-vs", text=_TESTS)
+    assert ended == status, said
     assert (said.count("PASSED"), said.count("SKIPPED")) == (2, 1)
     (broker,) = map(int, re.findall(r"broker (\d+)", said))
-    ends_s = time.monotonic() + _ENDS_S
-    while is_running(broker) and time.monotonic() < ends_s:
-        time.sleep(_LOOKS_S)
-    assert not is_running(broker)
+    assert_ends(broker)
 
 
 @pytest.mark.slow
@@ -135,3 +156,47 @@ def test_cluster_command_without_a_kafka_is_one_line(words: tuple[str, ...], sai
     assert ran.returncode == 2
     (line,) = ran.stderr.splitlines()
     assert line.startswith(f"purgatory cluster: {said}")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("ended_by", ["SIGINT", "SIGTERM", "SIGKILL"])
+def test_ended_cluster_command_leaves_no_java(
+    kafka_files: KafkaFiles, tmp_path: Path, ended_by: str
+) -> None:
+    words = [sys.executable, "-m", "purgatory", "cluster", "--kafka", str(kafka_files.jars)]
+    words += ["--brokers", "1", "--topic", "orders:2"]
+    said = tmp_path / "said"
+    with said.open("w") as output:
+        cluster = subprocess.Popen(words, stdout=output, stderr=subprocess.STDOUT)
+    try:
+        servers = wait_for_line(cluster, said, r"(127\.0\.0\.1:\d+)")
+        topics = AdminClient({"bootstrap.servers": servers}).list_topics(timeout=30).topics
+        assert len(topics["orders"].partitions) == 2
+        brokers = java_processes(cluster.pid)
+        assert brokers
+        cluster.send_signal(signal.Signals[ended_by])
+        status = cluster.wait(_ENDS_S)
+    finally:
+        cluster.kill()
+        cluster.wait()
+    assert status == (-signal.SIGKILL if ended_by == "SIGKILL" else 0)
+    assert "Traceback" not in said.read_text()
+    for broker in brokers:
+        assert_ends(broker)
+
+
+def wait_for_line(process: subprocess.Popen[bytes], output: Path, pattern: str) -> str:
+    """Return what a command's output has for a pattern, once it is there."""
+    ends_s = time.monotonic() + 120
+    while time.monotonic() < ends_s and process.poll() is None:
+        if found := re.search(pattern, output.read_text()):
+            return found[1]
+        time.sleep(_LOOKS_S)
+    pytest.fail(f"the command said: {output.read_text()}")
+
+
+def java_processes(parent: int) -> list[int]:
+    """Return a process's children that run Java."""
+    children = Path(f"/proc/{parent}/task").glob("*/children")
+    found = [int(child) for listed in children for child in listed.read_text().split()]
+    return [one for one in found if "java" in Path(f"/proc/{one}/cmdline").read_text()]

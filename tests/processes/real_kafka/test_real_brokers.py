@@ -1,4 +1,4 @@
-"""Three brokers of a real Kafka behind our proxy: faults, listeners, state, trace."""
+"""Brokers of a real Kafka behind our proxy: faults, listeners, state, trace."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 
 from purgatory.cluster import ClusterConfig, ClusterError, GroupConfig, Listener, Tls, TopicSpec
 from purgatory.proxy import ProxyConfig, ThreadedProxy, UpstreamTls
-from purgatory.real_kafka import KafkaFiles, OnlyOursError, ThreadedRealKafka
+from purgatory.real_kafka import KafkaFiles, OnlyOursError, ThreadedRealKafka, processes
+from purgatory.real_kafka.settings import broker_settings
 from tests.spark.pipeline.source.certificates import make_certificate
 from tests.wire.cluster.confluent_client import ConfluentClient
 from tests.wire.cluster.wire_values import record_batch
@@ -322,3 +323,43 @@ def test_second_proxy_before_a_real_kafka_has_its_logins(
         with pytest.raises((KafkaException, AssertionError)):
             client.produce(topic, [b"two"], **settings)
     assert partition_of(kafka, topic)["high_watermark"] == 1
+
+
+def test_proxy_reaches_a_brokers_tls_listener(
+    kafka_files: KafkaFiles, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A broker's own TLS: what `ThreadedRealKafka` configures has its TLS at the proxy.
+    key = certificate.read_text()
+
+    def with_tls(*given: Any) -> dict[str, str]:
+        settings = broker_settings(*given)
+        protocols = settings["listener.security.protocol.map"]
+        prefix = "listener.name.clients1"
+        return settings | {
+            "listener.security.protocol.map": protocols.replace(
+                "CLIENTS1:SASL_PLAINTEXT", "CLIENTS1:SASL_SSL"
+            ),
+            f"{prefix}.ssl.keystore.type": "PEM",
+            f"{prefix}.ssl.keystore.key": key[: key.index("-----BEGIN CERT")],
+            f"{prefix}.ssl.keystore.certificate.chain": key[key.index("-----BEGIN CERT") :],
+        }
+
+    monkeypatch.setattr(processes, "broker_settings", with_tls)
+    config = ClusterConfig(
+        brokers=1,
+        topics=[TopicSpec("orders")],
+        listeners=[Listener("OPEN"), Listener("LOGIN", sasl=["PLAIN"])],
+        users={"ann": "secret"},
+    )
+    with ThreadedRealKafka(kafka_files, config) as kafka:
+        brokers = kafka.running._processes
+        address = str(brokers.endpoints(1)[1])
+        with ThreadedProxy(ProxyConfig(to=[address], to_tls=UpstreamTls(certificate))) as proxy:
+            client = ConfluentClient(proxy.bootstrap_servers)
+            login = {"sasl.mechanism": "PLAIN", "sasl.username": "ann", "sasl.password": "secret"}
+            settings: dict[str, Any] = {"security.protocol": "SASL_PLAINTEXT", **login}
+            client.produce("orders", [b"one"], **settings)
+            with proxy.fault.lose_responses(api="Produce", count=1) as lost:
+                client.produce("orders", [b"two"], **settings)
+            assert lost.uses == 1
+        assert partition_of(kafka, "orders")["high_watermark"] == 3

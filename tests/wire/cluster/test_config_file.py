@@ -298,6 +298,12 @@ def test_missing_and_unreadable_files_are_named(tmp_path: Path) -> None:
         ClusterConfig(follower_lag_ms="1s"),  # type: ignore[arg-type]
         ClusterConfig(replica_max_lag_ms=timedelta(seconds=-1)),
         ClusterConfig(groups=GroupConfig(min_session_timeout_ms=timedelta(0))),
+        ClusterConfig(topics=["orders"]),  # type: ignore[list-item]
+        ClusterConfig(topics="orders"),  # type: ignore[arg-type]
+        ClusterConfig(listeners=[9092]),  # type: ignore[list-item]
+        ClusterConfig(groups={"min_session_timeout_ms": 1}),  # type: ignore[arg-type]
+        ClusterConfig(tls="cert.pem"),  # type: ignore[arg-type]
+        ClusterConfig(brokers="3"),  # type: ignore[arg-type]
     ],
 )
 def test_python_raises_the_same_errors(config: ClusterConfig) -> None:
