@@ -38,7 +38,7 @@ from pymysqlreplication.row_event import (
 
 from purgatory.cdc.capture.errors import CaptureError, UnsupportedChangeError, source_error
 from purgatory.cdc.capture.records import Position
-from purgatory.cdc.capture.source import SourceAddress, error_text
+from purgatory.cdc.capture.source import SourceAddress, SourceConnection, error_text
 
 QUERY, EXECUTE_LOAD = 0x02, 0x12
 FORMAT_DESCRIPTION = 0x0F
@@ -67,7 +67,7 @@ class DamagedEventError(UnsupportedChangeError):
     """An event is not as the source wrote it."""
 
 
-class Connection(pymysql.connections.Connection):  # type: ignore[misc]
+class Connection(SourceConnection):
     """A connection whose binlog events all have a checksum, and that raises `ConnectionLostError`.
 
     The library would reconnect by itself, within a transaction, with descriptions of tables that a
