@@ -11,6 +11,7 @@ import hashlib
 import struct
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 from purgatory.virtual.clocks import INITIAL_UPTIME_US, US_PER_S, WorldClock
@@ -67,9 +68,9 @@ class History:
         return self._hash.hexdigest()
 
     def last(self, count: int = 40) -> Iterator[Event]:
-        """The last events, the oldest first, at most as many as are kept."""
-        events = list(self._last)
-        for fields in events[max(0, len(events) - count) :]:
+        """The last events, the oldest first, at most as many as are kept. O(count)."""
+        newest = list(islice(reversed(self._last), count))
+        for fields in reversed(newest):
             yield Event(*fields)
 
 
