@@ -85,18 +85,18 @@ DIMENSIONS: dict[str, tuple[Any, ...]] = {
 
 def pairwise_cover() -> list[State]:
     """Return states in which each two levels of two dimensions meet; the same each time."""
-    every = [State(*levels) for levels in product(*DIMENSIONS.values())]
-    missing = set().union(*map(_pairs_of_levels, every))
+    bits: dict[object, int] = {}
+    every: list[tuple[State, int]] = []
+    for levels in product(*DIMENSIONS.values()):
+        pairs = combinations(enumerate(levels), 2)
+        every.append((State(*levels), sum(bits.setdefault(one, 1 << len(bits)) for one in pairs)))
+    missing = (1 << len(bits)) - 1
     chosen = []
     while missing:
-        best = max(every, key=lambda state: len(missing & _pairs_of_levels(state)))
-        missing -= _pairs_of_levels(best)
+        best, meeting = max(every, key=lambda one: (missing & one[1]).bit_count())
+        missing &= ~meeting
         chosen.append(best)
     return chosen
-
-
-def _pairs_of_levels(state: State) -> set[tuple[tuple[int, Any], tuple[int, Any]]]:
-    return set(combinations(enumerate(state), 2))
 
 
 COVER = {str(state): state for state in pairwise_cover()}

@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ExtensionFileLoader, ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
@@ -239,12 +240,18 @@ class _Loader(SourceFileLoader):
             if source.count(old) != 1:
                 raise ValueError(f"{fullname} has {source.count(old)} times, not once: {old!r}")
             source = source.replace(old, new)
-        if self._scheduled:
-            return instrumented(source.encode(), self.path)
-        code: CodeType = self.source_to_code(source.encode(), self.path)
-        return code
+        return _compiled(source, self.path, self._scheduled)
 
     def exec_module(self, module: ModuleType) -> None:
         if self._scheduled:
             give_points(module)
         super().exec_module(module)
+
+
+@cache
+def _compiled(source: str, path: str, scheduled: bool) -> CodeType:
+    """Return the code of a module, which most fresh cores share: they differ by a few patches."""
+    if scheduled:
+        return instrumented(source.encode(), path)
+    code: CodeType = compile(source, path, "exec", dont_inherit=True)
+    return code

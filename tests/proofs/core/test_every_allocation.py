@@ -509,7 +509,9 @@ def run_at(
             came = True
             raise
         came = came or places.left == 0
-    places.left = -1  # remaining finalizers do nothing
+    # A finalizer that is left does nothing, and lets go of this world, which each collection after
+    # would look at.
+    places.left, places.act = 1, None
     gc.set_threshold(0)
     with suppress(Stop):
         gc.collect()
