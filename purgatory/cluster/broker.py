@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 
 from purgatory.cluster.broker_services import BrokerServices, Handler
-from purgatory.cluster.fault_injection import METADATA_APIS
+from purgatory.cluster.frozen_metadata import METADATA_APIS
 from purgatory.cluster.listeners import Listener
 from purgatory.cluster.log_manager import LogCompaction
 from purgatory.cluster.metadata import ClusterMetadata

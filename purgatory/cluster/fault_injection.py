@@ -1,8 +1,5 @@
 """Fault injection into a running cluster: a method for each kind, its checks, and its effects.
 
-A broker with frozen metadata responds to `METADATA_APIS` what any broker responded to the same
-request before the fault, or to the first such request since then (`MetadataResponses`).
-
 Ground rules
 ------------
 * Everything happens on the event loop's thread.
@@ -21,13 +18,11 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from functools import wraps
 from inspect import getattr_static, signature
-from types import FunctionType, MappingProxyType
+from types import FunctionType
 from typing import (
     TYPE_CHECKING,
-    Any,
     ClassVar,
     Generic,
-    NamedTuple,
     NoReturn,
     ParamSpec,
     Protocol,
@@ -46,9 +41,10 @@ from purgatory.cluster.faulty_responses import (
     supported_choices,
     tells_of_loading,
 )
-from purgatory.cluster.protocol.connection import Response, ResponseConnection, await_response
+from purgatory.cluster.frozen_metadata import FrozenMetadata
+from purgatory.cluster.protocol.connection import Response, ResponseConnection
 from purgatory.cluster.protocol.error_responses import error_places
-from purgatory.cluster.protocol.wire import Request, encode_body
+from purgatory.cluster.protocol.wire import Request
 from purgatory.core.recent_errors import Logger
 from purgatory.former_names import FormerName
 from purgatory.kafka import TopicPartition, faults
@@ -191,56 +187,6 @@ def check_message_fault(fault: MessageFault, apis: Mapping[int, ServedApi]) -> N
         raise ClusterError(f"api={fault.api!r}: responses of {name} have no throttle time")
 
 
-METADATA_APIS = frozenset(
-    {"metadata", "describe_cluster", "describe_topic_partitions", "find_coordinator"}
-)
-"""APIs that are served from the metadata alone."""
-
-
-_MAX_RESPONSES, _MAX_RESPONSE_BYTES = 1_000, 64 * 1024 * 1024
-"""The limits of the last responses about metadata: their number, and their bytes."""
-
-
-class MetadataKey(NamedTuple):
-    """The key of a response about metadata: the request, and its client.
-
-    Args:
-        api_key, api_version, body: those of the request.
-        client: further facts that distinguish responses to clients, such as their principals.
-    """
-
-    api_key: int
-    api_version: int
-    body: Any
-    client: object = None
-
-
-class MetadataResponses:
-    """The last encoded responses about metadata, oldest first. O(1) for each."""
-
-    def __init__(self, responses: Mapping[MetadataKey, bytes] = MappingProxyType({})) -> None:
-        self._responses = dict(responses)
-        self.size_bytes = sum(map(len, self._responses.values()))
-
-    def __len__(self) -> int:
-        return len(self._responses)
-
-    def get(self, key: MetadataKey) -> bytes | None:
-        """Return the last response, or None."""
-        return self._responses.get(key)
-
-    def put(self, key: MetadataKey, response: bytes) -> None:
-        """Store a response, and drop the oldest ones above the limits."""
-        self.size_bytes += len(response) - len(self._responses.pop(key, b""))
-        self._responses[key] = response
-        while len(self._responses) > _MAX_RESPONSES or self.size_bytes > _MAX_RESPONSE_BYTES:
-            self.size_bytes -= len(self._responses.pop(next(iter(self._responses))))
-
-    def copy(self) -> MetadataResponses:
-        """Return a copy. O(responses)."""
-        return MetadataResponses(self._responses)
-
-
 _log = Logger("purgatory.cluster")
 
 
@@ -303,9 +249,7 @@ class ConnectionFaults(ActiveFaults, FaultMethods[ActiveFault]):
         self._target = target
         self._waiters: list[asyncio.Future[None]] = []
         self._silenced_connections: weakref.WeakSet[ResponseConnection] = weakref.WeakSet()
-        self._metadata = MetadataResponses()
-        self._frozen: dict[int, MetadataResponses] = {}
-        """The responses of brokers with frozen metadata, by the fault's number."""
+        self.frozen_metadata = FrozenMetadata(self.active)
         self.on_refused: OnRefused | None = None
         """Called for each error that was injected into a request instead of executing it."""
         self.on_use: Callable[[], object] = lambda: None
@@ -329,7 +273,7 @@ class ConnectionFaults(ActiveFaults, FaultMethods[ActiveFault]):
             )
             active_fault.end()
         if isinstance(fault, FreezeMetadata):
-            self._frozen[active_fault.number] = self._metadata.copy()
+            self.frozen_metadata.freeze(active_fault)
         return active_fault
 
     @abstractmethod
@@ -345,12 +289,12 @@ class ConnectionFaults(ActiveFaults, FaultMethods[ActiveFault]):
         for active_fault in self.active:
             active_fault.forget()
         self.active.clear()
-        self._frozen.clear()
+        self.frozen_metadata.clear()
         self._wake()
 
     def _on_end(self, active_fault: ActiveFault) -> None:
         super()._on_end(active_fault)
-        self._frozen.pop(active_fault.number, None)
+        self.frozen_metadata.end(active_fault)
 
     def _on_use(self) -> None:
         self.on_use()
@@ -389,42 +333,6 @@ class ConnectionFaults(ActiveFaults, FaultMethods[ActiveFault]):
                     connection.abort()
                 return True
         return False
-
-    async def metadata_response(
-        self,
-        broker: int,
-        request: Request,
-        execute: Callable[[Request], Response | Awaitable[Response]],
-        client: object = None,
-    ) -> Response:
-        """Return the response to a request; of `METADATA_APIS`, an old one from a broker with
-        frozen metadata.
-
-        Args:
-            client: as `MetadataKey` has it.
-        """
-        if request.api_name not in METADATA_APIS:
-            return await await_response(execute(request))
-        key = MetadataKey(request.api_key, request.api_version, request.body, client)
-        frozen = self._frozen_responses(broker)
-        last = None if frozen is None else frozen.get(key)
-        if last is not None:
-            return last
-        response = await await_response(execute(request))
-        if response is None:
-            return None
-        encoded = encode_body(request.api_key, request.api_version, response)
-        (self._metadata if frozen is None else frozen).put(key, encoded)
-        return encoded
-
-    def _frozen_responses(self, broker: int) -> MetadataResponses | None:
-        """Return the responses of a broker with frozen metadata, or None. Counts an injection."""
-        for active_fault in self.active:
-            frozen = self._frozen.get(active_fault.number)
-            if frozen is not None and active_fault.fault.brokers in ((), (broker,)):
-                active_fault.use()
-                return frozen
-        return None
 
     async def respond(
         self,
@@ -600,7 +508,7 @@ class Faults(ConnectionFaults):
             broker_id,
             request,
             connection,
-            lambda rest: self.metadata_response(broker_id, rest, handle, client),
+            lambda rest: self.frozen_metadata.respond(broker_id, rest, handle, client),
             self._topic_of,
             session(request.body.session_id) if in_session else (),
         )

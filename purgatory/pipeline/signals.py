@@ -1,7 +1,7 @@
 """Signals that end a job: an orderly end at SIGTERM and SIGHUP, as at Ctrl-C.
 
 Temporary files and processes are removed. A closed terminal sends SIGHUP. The exit status is 128
-and the signal's number. Jobs of Spark, which are cancelled first, are in `spark.interrupts`.
+and the signal's number. Jobs of Spark are cancelled first (`spark.job_threads`).
 
 Ground rules: only the main thread sets handlers; a program that has its own handler keeps it, and
 one that ignores a signal, as under `nohup`, still ignores it.
@@ -30,6 +30,13 @@ HUNG_UP = 128 + signal.SIGHUP
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals that end a command."""
 
+_AT_ONCE: dict[signal.Signals, Any] = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,
+}
+"""The handlers of Python, after which a signal ends a command at once."""
+
 
 def ending(number: int) -> BaseException:
     """The exception for a signal: KeyboardInterrupt at Ctrl-C, otherwise SystemExit."""
@@ -54,8 +61,7 @@ def end(number: int, _frame: FrameType | None) -> None:
 
 def is_free(number: signal.Signals) -> bool:
     """Whether a job may set a handler: none is set, or only that of `exit_on_signal`."""
-    default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
-    return signal.getsignal(number) in (default, end)
+    return signal.getsignal(number) in (_AT_ONCE[number], end)
 
 
 @contextmanager
@@ -75,7 +81,8 @@ def handle_signals(
 
     def restore() -> None:
         for number, previous in before.items():
-            signal.signal(number, previous)
+            # None: that of an extension, which can't be restored.
+            signal.signal(number, _AT_ONCE[number] if previous is None else previous)
 
     try:
         for number in before:
@@ -128,6 +135,40 @@ def interruptible(interrupt: Callable[[], object]) -> Iterator[list[int]]:
 
     with handle_signals(handle, _not_ignored()) as restore:
         yield signals
+
+
+@contextmanager
+def cancel_on_signal(cancel: Callable[[], object]) -> Iterator[list[BaseException]]:
+    """Call `cancel` at the first signal, then raise its exception; a second one ends the process.
+
+    The exception leaves the block even if another error was raised on the way out. A program's own
+    handlers of SIGTERM or SIGHUP are kept.
+
+    Yields:
+        A list that will have the exception.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C.
+        SystemExit: SIGTERM, with 143; SIGHUP, with 129.
+    """
+    signals: list[BaseException] = []
+    numbers = [one for one in ENDING if one == signal.SIGINT or is_free(one)]
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        signals.append(ending(number))
+        for one in numbers:
+            signal.signal(one, _AT_ONCE[one])
+        cancel()
+        raise signals[0]
+
+    with handle_signals(handle, numbers):
+        try:
+            yield signals
+        except BaseException:
+            if signals:
+                # Errors of what was cancelled, raised while the block is left, are of no interest.
+                raise signals[0] from None
+            raise
 
 
 # Signals while DuckDB computes: the job ends, and its spilled files are removed.

@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from purgatory.cluster.fault_injection import METADATA_APIS, ConnectionFaults, FaultTarget
+from purgatory.cluster.fault_injection import ConnectionFaults, FaultTarget
+from purgatory.cluster.frozen_metadata import METADATA_APIS
 from purgatory.cluster.protocol.connection import Response
 from purgatory.cluster.protocol.error_responses import error_places, error_response
 from purgatory.cluster.protocol.wire import (
@@ -209,7 +210,7 @@ class ProxyFaults(ConnectionFaults):
                     broker_id,
                     request,
                     connection,
-                    lambda remaining: self.metadata_response(
+                    lambda remaining: self.frozen_metadata.respond(
                         broker_id, remaining, execute, connection.broker.addresses
                     ),
                     self.topics.names.get,

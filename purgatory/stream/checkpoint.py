@@ -25,8 +25,9 @@ import pyarrow.parquet as pq
 from purgatory.kafka.topic_partition import TopicPartition
 from purgatory.pipeline.errors import OutputError
 from purgatory.settings.typed_duration import duration_of
+from purgatory.stream.watermark import Watermark
 from purgatory.stream.windowed_occupancy import PARKED
-from purgatory.stream.windowed_waits import State, Watermark
+from purgatory.stream.windowed_waits import State
 
 QUERY = "waits"
 """The name of the query, of its main table, and of its folder in `--checkpoint`."""

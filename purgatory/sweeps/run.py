@@ -40,7 +40,7 @@ from purgatory.pipeline.engines.progress import EngineProgress
 from purgatory.pipeline.engines.result_folder import names_in, refuse_foreign
 from purgatory.pipeline.engines.spark.connect import is_connect
 from purgatory.pipeline.engines.spark.frames import run_chain
-from purgatory.pipeline.engines.spark.interrupts import cancel_tagged_jobs, tag_jobs
+from purgatory.pipeline.engines.spark.job_threads import cancel_tagged_jobs, tag_jobs
 from purgatory.pipeline.errors import OutputError, PipelineError
 from purgatory.pipeline.ingest.trace_set import spark_path
 from purgatory.pipeline.jobs.chain import Statement, order_by, quoted, read_chain

@@ -1,10 +1,7 @@
-"""The ends of transactions: their records, markers and timeouts.
+"""The ends of transactions: their records and markers.
 
-    TransactionMarker    the response to the end of a transaction, until its markers are written
-                         (`DelayedMarkers`); and a failed attempt, until the next one
-                         (`DelayedRetry`)
-    TransactionTimeout   a transaction until its timeout, which aborts it; a transactional id until
-                         its expiration (`DelayedDeadline`)
+The purgatory `TransactionMarker` has the response to the end of a transaction, until its markers
+are written (`DelayedMarkers`), and a failed attempt, until the next one (`DelayedRetry`).
 
 `MarkerChannel` sends markers to the leaders of partitions, which `write_markers`.
 
@@ -19,10 +16,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol
 
-from purgatory.core.operation import DelayedOperation
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.core.recent_errors import Logger
-from purgatory.kafka.errors import ClusterError, ErrorCode
+from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.groups.group_manager import GroupManager
 from purgatory.kafka.groups.offsets import OFFSETS_TOPIC
 from purgatory.kafka.log.producer_state import AppendOrigin, ProducerIdentity
@@ -48,6 +44,11 @@ from purgatory.kafka.transactions.transaction_metadata import (
     prepared_with_bump,
 )
 from purgatory.kafka.transactions.transaction_state_manager import TransactionStateManager
+from purgatory.kafka.transactions.transaction_timeouts import (
+    DelayedStep,
+    DelayedTransactionRequest,
+    TransactionTimeouts,
+)
 
 
 class MarkerChannel(Protocol):
@@ -69,18 +70,6 @@ class MarkerChannel(Protocol):
         """
 
 
-class DelayedTransactionRequest(DelayedOperation):
-    """Waits until a transaction has another record, or times out."""
-
-    def __init__(self, transaction: Transaction, delay_ms: int) -> None:
-        super().__init__(delay_ms)
-        self.transaction = transaction
-        self._record = transaction.record
-
-    def try_complete(self) -> bool:
-        return self.transaction.record is not self._record and self.force_complete()
-
-
 class DelayedMarkers(DelayedTransactionRequest):
     """Waits until the markers of a transaction are on all its partitions, and its completion is
     written. After the timeout it responds without an error, too: the end is decided.
@@ -94,23 +83,6 @@ class DelayedMarkers(DelayedTransactionRequest):
 
     def on_complete(self) -> None:
         self._respond(ErrorCode.NONE)
-
-
-class DelayedStep(DelayedTransactionRequest):
-    """Waits for the time of a transaction's next step."""
-
-    def __init__(
-        self, transaction: Transaction, delay_ms: int, step: Callable[[Transaction], object]
-    ) -> None:
-        super().__init__(transaction, delay_ms)
-        self._step = step
-
-    def on_expiration(self) -> None:
-        self._step(self.transaction)
-
-
-class DelayedDeadline(DelayedStep):
-    """Waits for the timeout of a transaction, or of a transactional id."""
 
 
 class DelayedRetry(DelayedStep):
@@ -149,7 +121,9 @@ class TransactionMarkerManager:
         self._codec = codec
         self._channel = channel
         self._markers = markers
-        self._timeouts = timeouts
+        self._timeouts = TransactionTimeouts(
+            state_manager, config, timeouts, now_ms, self.fence_and_abort, self.write
+        )
         self._new_producer_id = new_producer_id
         self._now_ms = now_ms
         self._on_record = on_record or _ignore_record
@@ -160,7 +134,7 @@ class TransactionMarkerManager:
         if transaction.record.state in DECIDED:
             self._schedule_retry(transaction)
         else:
-            self._start_timeout(transaction)
+            self._timeouts.start(transaction)
 
     def forget(self, transaction: Transaction) -> None:
         """End all waits of a transactional id that this broker no longer coordinates."""
@@ -169,7 +143,7 @@ class TransactionMarkerManager:
 
     def _complete_waiting(self, transaction: Transaction) -> None:
         self._markers.check_and_complete(transaction.key)
-        self._timeouts.check_and_complete(transaction.key)
+        self._timeouts.check(transaction)
 
     # Records.
 
@@ -189,7 +163,7 @@ class TransactionMarkerManager:
                 self._on_record(transaction.transactional_id, record)
             self._complete_waiting(transaction)
             if code is ErrorCode.NONE and not is_dead:
-                self._start_timeout(transaction)
+                self._timeouts.start(transaction)
             respond(code)
 
         self._state_manager.append(transaction, None if is_dead else record, stored)
@@ -291,54 +265,6 @@ class TransactionMarkerManager:
             self._send_markers(transaction)
         else:
             self._schedule_retry(transaction)
-
-    # Time.
-
-    def _start_timeout(self, transaction: Transaction) -> None:
-        record = transaction.record
-        if record.state in DECIDED:
-            return
-        if record.state is TransactionState.ONGOING:
-            # Clocks differ between brokers, and are set back.
-            lasted_ms = max(0, self._now_ms() - record.start_ms)
-            delay_ms = max(self._config.retry_ms, record.timeout_ms - lasted_ms)
-        else:
-            delay_ms = self._config.id_expiration_ms
-        waiting = DelayedDeadline(transaction, delay_ms, self._expire)
-        self._timeouts.try_complete_else_watch(waiting, [transaction.key])
-
-    def _expire(self, transaction: Transaction) -> None:
-        """Abort a transaction that has timed out; forget an expired transactional id."""
-        if not self._state_manager.is_known(transaction):
-            return
-        if transaction.pending is not None:
-            self._start_timeout(transaction)
-            return
-        if transaction.record.state is TransactionState.ONGOING:
-            self._abort_expired(transaction)
-        else:
-            self._expire_id(transaction)
-
-    def _abort_expired(self, transaction: Transaction) -> None:
-        def decided(code: ErrorCode) -> None:
-            if code is not ErrorCode.NONE and self._state_manager.is_known(transaction):
-                self._start_timeout(transaction)
-
-        _log.info("transaction_timed_out", transactional_id=transaction.transactional_id)
-        try:
-            self.fence_and_abort(transaction, decided)
-        except ClusterError:  # logged already
-            self._start_timeout(transaction)
-
-    def _expire_id(self, transaction: Transaction) -> None:
-        def stored(code: ErrorCode) -> None:
-            if code is ErrorCode.NONE:
-                self._state_manager.drop(transaction)
-            elif self._state_manager.is_known(transaction):
-                self._start_timeout(transaction)
-
-        dead = transaction.record._replace(state=TransactionState.DEAD)
-        self.write(transaction, dead, stored)
 
 
 def _ignore_record(_: str, __: TransactionRecord) -> None:

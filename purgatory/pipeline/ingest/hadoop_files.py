@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from purgatory.pipeline.engines.spark.connect import is_connect
-from purgatory.pipeline.engines.spark.interrupts import run_in_thread
+from purgatory.pipeline.engines.spark.job_threads import run_in_thread
 from purgatory.pipeline.errors import SessionError
 from purgatory.pipeline.ingest.stores import StoreError
 

@@ -21,7 +21,7 @@ from urllib.parse import quote
 from pyspark.sql import DataFrame, SparkSession
 
 from purgatory.pipeline.engines.spark.connect import local_table
-from purgatory.pipeline.engines.spark.interrupts import job_threads
+from purgatory.pipeline.engines.spark.job_threads import job_threads
 from purgatory.pipeline.errors import TraceError
 from purgatory.pipeline.ingest.column_mapping import (
     ColumnMapping,

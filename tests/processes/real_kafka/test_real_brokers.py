@@ -279,7 +279,7 @@ def test_share_consumers_acknowledgements_are_in_the_trace(
     assert sorted(values, key=str) == [b"one", b"two", b"two"]
     findings = kafka.audit(expect=["once", "no-loss"])
     findings.assert_no_violations()  # what was released may be read again
-    assert findings.judged["read"] == 3, findings.basis()
+    assert findings.judged["read"] == 3, findings.basis
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from purgatory.pipeline.engines.spark import session
+from purgatory.pipeline.engines.engine import total_memory_bytes
 from purgatory.pipeline.engines.spark.connect import connect_session
+from purgatory.pipeline.engines.spark.java import heap_bytes
 from purgatory.pipeline.engines.spark.java_process import JavaProcess
 from purgatory.pipeline.engines.spark.session import (
     check_master,
-    heap_bytes,
     is_on_loopback,
     shuffle_partitions,
     spark_errors,
@@ -25,6 +25,7 @@ from purgatory.pipeline.engines.spark.session import (
 from purgatory.pipeline.errors import PipelineError, SessionError
 
 _GIB = 1 << 30
+_DEFAULT_HEAP_BYTES = heap_bytes(total_memory_bytes())
 
 
 @pytest.mark.spark
@@ -55,11 +56,8 @@ def test_tasks_of_a_shuffle_follow_the_rows() -> None:
     ("memory", "heap"),
     [(1, 0.5), (2, 1.0), (3, 1.0), (8, 2.0), (16, 4.0), (24, 4.0), (512, 4.0)],
 )
-def test_the_heap_follows_the_memory(
-    memory: int, heap: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session, "total_memory_bytes", lambda: memory * _GIB)
-    assert heap_bytes() == heap * _GIB
+def test_the_heap_follows_the_memory(memory: int, heap: float) -> None:
+    assert heap_bytes(memory * _GIB) == heap * _GIB
 
 
 @pytest.mark.spark
@@ -138,7 +136,7 @@ with spark_session("local[1]", memory=memory) as session:
     [
         (("512",), "1200m", 512),
         pytest.param((), "1200m", 1200, marks=pytest.mark.exhaustive),
-        pytest.param((), None, heap_bytes() >> 20, marks=pytest.mark.exhaustive),
+        pytest.param((), None, _DEFAULT_HEAP_BYTES >> 20, marks=pytest.mark.exhaustive),
     ],
 )
 def test_user_settings_take_precedence_and_memory_precedes_them(

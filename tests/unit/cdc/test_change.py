@@ -89,7 +89,7 @@ def test_versions_follow_the_binlog_or_else_the_offsets() -> None:
 
 
 @given(st.binary() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
-def test_any_input_is_a_change_or_an_error(value: bytes | str) -> None:
+def test_record_is_a_change_or_an_error_whatever_its_bytes(value: bytes | str) -> None:
     with pytest.raises(InvalidChangeError):
         parse_change(value)
 
@@ -132,7 +132,7 @@ _names = st.text("a.\\", max_size=4)
 
 
 @given(_names, _names, _names, _names)
-def test_two_tables_never_share_the_name_with_their_database(
+def test_full_names_of_tables_are_unique(
     database: str, table: str, other_database: str, other_table: str
 ) -> None:
     name, other = source_name(database, table), source_name(other_database, other_table)

@@ -87,7 +87,7 @@ def _request(api_key: int, version: int, body: Any) -> Request:
 
 
 @pytest.mark.parametrize("error", _ERRORS)
-def test_each_api_and_version_has_an_error_response(error: str) -> None:
+def test_error_response_exists_for_each_api_and_version(error: str) -> None:
     for api_key, version in ALL_VERSIONS:
         body = _one_of_all(load_request_schema(api_key, version))
         request = _request(api_key, version, body)
@@ -104,7 +104,7 @@ def test_each_api_and_version_has_an_error_response(error: str) -> None:
 
 
 @pytest.mark.parametrize("error", _ERRORS)
-def test_each_api_and_version_has_an_error_beside_its_result(error: str) -> None:
+def test_error_beside_the_result_exists_for_each_version(error: str) -> None:
     for api_key, version in ALL_VERSIONS:
         request = _request(api_key, version, _one_of_all(load_request_schema(api_key, version)))
         injected = _inject(request, ReturnError(error=error, after=True))
@@ -301,7 +301,7 @@ def test_group_ids_and_transactional_ids_are_distinguished() -> None:
     assert _inject(without._replace(body=_one_of_all(type(without.body))), LoadCoordinator())
 
 
-def test_only_coordinators_return_coordinator_load_in_progress() -> None:
+def test_coordinators_alone_return_load_in_progress() -> None:
     fault = LoadCoordinator()
     assert fault.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     for api_key, api in APIS.items():
@@ -333,5 +333,5 @@ def test_lowered_epochs_concern_one_topic_and_stay_at_least_0() -> None:
     assert add_throttle_time(answer, 250).throttle_time == timedelta(milliseconds=250)
 
 
-def test_all_served_apis_are_covered() -> None:
+def test_error_responses_cover_all_served_apis() -> None:
     assert {api_key for api_key, _ in ALL_VERSIONS} == set(SUPPORTED)

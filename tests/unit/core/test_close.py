@@ -55,7 +55,7 @@ def test_policy_completes_pending_operations_as_documented(
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_only_the_expire_policy_checks_the_condition_again(
+def test_expire_policy_alone_checks_the_condition_again(
     setting: Setting, policy: ClosePolicy
 ) -> None:
     operation = setting.submit(Probe(), "a")
@@ -468,7 +468,7 @@ def test_the_reapers_own_callback_may_close() -> None:
 
 
 @pytest.mark.parametrize("stage", ["try_complete", "on_complete"])
-def test_two_callbacks_that_close_do_not_wait_for_each_other(stage: str, logs: Logs) -> None:
+def test_callbacks_that_close_do_not_wait_for_each_other(stage: str, logs: Logs) -> None:
     purgatory = DelayedOperationPurgatory("Cross")
     together = threading.Barrier(2)
 

@@ -180,7 +180,7 @@ def test_close_completes_operations_deferred_for_their_lock(
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("count", [3, 10 * MAX_DEPTH])
-def test_every_callback_may_close_again_without_recursion(
+def test_callbacks_close_again_without_recursion(
     setting: Setting, policy: ClosePolicy, count: int, logs: Logs
 ) -> None:
     lock = threading.Lock()
@@ -231,7 +231,7 @@ def test_a_chain_over_two_purgatories_may_close_both(policy: ClosePolicy, logs: 
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_two_deep_chains_that_close_do_not_wait_for_each_other(
+def test_deep_chains_that_close_do_not_wait_for_each_other(
     setting: Setting, policy: ClosePolicy, logs: Logs
 ) -> None:
     together = threading.Barrier(2)

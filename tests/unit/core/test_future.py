@@ -74,7 +74,7 @@ WAYS_TO_WAIT: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("way", WAYS_TO_WAIT)
-def test_all_waiters_of_an_abandoned_operation_are_notified_once(way: str) -> None:
+def test_abandoned_operation_notifies_all_waiters_once(way: str) -> None:
     setting = Setting()
     probe = Probe()
     told: list[Outcome] = []

@@ -59,13 +59,13 @@ def test_the_order_of_locks_has_no_cycle(recording: Recording) -> None:
     assert recording.recorder.cycle() == []
 
 
-def test_no_lock_of_an_operation_is_waited_for(recording: Recording) -> None:
+def test_purgatory_never_waits_for_an_operations_lock(recording: Recording) -> None:
     waited_for = {name for name in recording.recorder.waited_for if "operation" in name}
     assert waited_for == {"operation._listeners_lock"} & waited_for
     assert "busy_run.users_lock" in recording.recorder.tried
 
 
-def test_no_lock_is_waited_for_under_the_states_lock(recording: Recording) -> None:
+def test_purgatory_waits_for_no_lock_under_its_states_lock(recording: Recording) -> None:
     assert STATE_LOCK in recording.recorder.waited_for
     within = {edge for edge in recording.recorder.edges if edge[0] == STATE_LOCK}
     assert within == set()

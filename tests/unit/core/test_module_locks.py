@@ -25,7 +25,7 @@ def _modules(package: str) -> Iterator[ModuleType]:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_no_lock_of_a_module_outlives_a_fork(package: str) -> None:
+def test_module_lock_is_free_after_a_fork(package: str) -> None:
     for module in _modules(package):
         for name, value in vars(module).items():
             assert not isinstance(value, PLAIN), f"{module.__name__}.{name}"

@@ -313,7 +313,7 @@ def test_an_object_that_is_no_operation_is_refused(setting: Setting) -> None:
 
 
 @pytest.mark.parametrize("keys", [[], (), set(), {}, iter(())], ids=lambda it: type(it).__name__)
-def test_no_keys_are_refused(setting: Setting, keys: Keys) -> None:
+def test_submission_without_keys_is_refused(setting: Setting, keys: Keys) -> None:
     with pytest.raises(ValueError, match="keys is empty"):
         setting.purgatory.try_complete_else_watch(Probe(), keys)
 

@@ -96,7 +96,7 @@ class RaisesCancelled(DelayedOperation):
 
 
 @pytest.mark.parametrize("stage", ["try_complete", "on_complete", "on_expiration"])
-def test_any_callback_may_raise_cancelled_on_threads_too(stage: str) -> None:
+def test_callback_may_raise_cancelled_on_threads_too(stage: str) -> None:
     clock = ManualClock()
     timer = SystemTimer("test", clock=clock, executor=InlineExecutor())
     with DelayedOperationPurgatory("Fetch", timer=timer, reaper_enabled=False) as purgatory:

@@ -22,7 +22,7 @@ from tests.unit.event_loop.conftest import Main, run_ready
 Run = Callable[[Main[Any]], Any]
 
 
-def test_no_notification_from_another_thread_is_lost(run_really: Run) -> None:
+def test_notifications_from_other_threads_all_arrive(run_really: Run) -> None:
     async def main() -> list[int]:
         ends = [0] * 8
 
@@ -297,7 +297,7 @@ def test_timeouts_expire_by_the_machines_clock_and_never_early(run_really: Run) 
     assert max(late_s) < 30  # a loaded machine; the usual is 1 ms
 
 
-def test_no_thread_is_started(run_really: Run) -> None:
+def test_loops_purgatory_starts_no_thread(run_really: Run) -> None:
     async def main() -> int:
         before = threading.active_count()
         async with AsyncPurgatory("Fetch") as purgatory:

@@ -117,7 +117,7 @@ def test_a_timeout_of_nothing_checks_once(timeout: float) -> None:
     assert run_virtually(main)
 
 
-def test_without_a_timeout_a_wait_lasts_for_days() -> None:
+def test_wait_without_a_timeout_lasts_for_days() -> None:
     async def main() -> str:
         said: list[str] = []
         async with new_purgatory() as purgatory:

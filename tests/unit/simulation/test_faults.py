@@ -222,7 +222,7 @@ def test_broker_paused_beyond_the_session_timeout_loses_leadership() -> None:
     assert counts["acknowledged"] == counts["records"] and counts["lost"] == 0
 
 
-def test_each_fault_is_reported_when_it_begins() -> None:
+def test_simulation_reports_each_fault_when_it_begins() -> None:
     ran = run_with(STALL + f"\n[[faults]]\n{LOST_ANSWERS}")
     assert ran.summary["faults"] == 2
     assert ran.told("stall_follower") == [{"at_ms": 1_000, "broker": 2, "for_s": 2}]

@@ -86,7 +86,7 @@ def test_five_in_flight_without_idempotence_reorder_and_duplicate(
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_one_in_flight_keeps_the_order(seed: int) -> None:
+def test_producer_with_one_in_flight_keeps_the_order(seed: int) -> None:
     counts = run_scenario(REFUSALS.format(producers=ONE_IN_FLIGHT), seed=seed).producers("changes")
     assert counts["retries"] > 0
     assert counts["reorderings"] == 0

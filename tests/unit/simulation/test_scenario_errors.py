@@ -211,7 +211,7 @@ def test_a_fault_after_the_last_recorded_arrival_is_refused(tmp_path: Path) -> N
         Simulation(parse_scenario(f"{recorded}{fault}51", "some.toml", tmp_path))
 
 
-def test_each_record_has_at_least_a_byte(tmp_path: Path) -> None:
+def test_simulated_record_has_at_least_a_byte(tmp_path: Path) -> None:
     small = parse_scenario(f"{GOOD}record_bytes = {{ p50 = 1, p75 = 9 }}", "some.toml", tmp_path)
     (group,) = Simulation(small).run()["producers"]
     assert group["acknowledged"] == group["records"] >= 9

@@ -50,7 +50,7 @@ def test_a_call_may_be_run_by_hand_with_its_arguments(
 
 
 @pytest.mark.parametrize("begun_ns", [1, 500_000, 999_999])
-def test_no_task_runs_early_by_the_millisecond_that_has_begun(
+def test_task_does_not_run_early_in_a_begun_millisecond(
     clock: ManualClock, timer: SystemTimer, ran: list[object], begun_ns: int
 ) -> None:
     clock.advance_to_ns(1_000 * MS + begun_ns)

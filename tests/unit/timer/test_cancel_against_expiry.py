@@ -177,7 +177,7 @@ def test_adds_from_many_threads_all_run_once_and_none_early() -> None:
 
 
 @pytest.mark.parametrize("workers", ["inline", "one worker", "pool"])
-def test_two_threads_that_drive_one_timer_run_each_task_once(workers: str) -> None:
+def test_timer_driven_by_two_threads_runs_each_task_once(workers: str) -> None:
     for _ in range(ROUNDS):
         clock = ManualClock()
         with ThreadPoolExecutor(2) as pool:

@@ -73,7 +73,7 @@ def test_a_cascade_holds_the_lock_for_one_entry_at_a_time(
 
 
 @pytest.mark.parametrize("tasks", [MAX_CASCADE_UNDER_LOCK, MAX_CASCADE_UNDER_LOCK + 1])
-def test_only_a_few_entries_fall_within_one_hold_of_the_lock(
+def test_cascade_moves_few_entries_per_hold_of_the_lock(
     clock: ManualClock, timer: SystemTimer, monkeypatch: pytest.MonkeyPatch, tasks: int
 ) -> None:
     for number in range(tasks):

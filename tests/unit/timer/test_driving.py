@@ -94,7 +94,7 @@ def test_a_call_without_a_timeout_returns_at_once_if_nothing_is_due(
     assert timer.advance_clock(-1)
 
 
-def test_no_task_of_a_thousand_runs_early_by_the_machines_clock(real_timer: SystemTimer) -> None:
+def test_timer_runs_none_of_a_thousand_tasks_early(real_timer: SystemTimer) -> None:
     early: list[int] = []
     ran: list[int] = []
 

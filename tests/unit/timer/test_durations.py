@@ -109,7 +109,7 @@ def test_a_purgatory_of_a_loop_takes_timedeltas() -> None:
 
 
 @pytest.mark.parametrize("given", [True, 0.5, math.nan, "250", None, Fraction(3)], ids=repr)
-def test_other_milliseconds_are_refused(given: object) -> None:
+def test_milliseconds_of_another_type_are_refused(given: object) -> None:
     expected = "lag_ms must be a whole number of milliseconds, an int, or a timedelta, not "
     with pytest.raises(TypeError) as refusal:
         checked_ms("lag_ms", given)
@@ -131,7 +131,7 @@ def test_too_few_milliseconds_are_refused() -> None:
 
 
 @pytest.mark.parametrize("given", [True, "1", [], Fraction(3)], ids=repr)
-def test_other_seconds_are_refused(given: Any) -> None:
+def test_seconds_of_another_type_are_refused(given: Any) -> None:
     with pytest.raises(
         TypeError, match="timeout must be a number of seconds, a timedelta, or None"
     ):

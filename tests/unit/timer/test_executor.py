@@ -149,7 +149,7 @@ def test_the_worker_survives_every_exception_of_a_task(
     assert "executor_task_failed" in caplog.text
 
 
-def test_after_shutdown_the_worker_takes_nothing(worker: SingleThreadExecutor) -> None:
+def test_worker_takes_nothing_after_shutdown(worker: SingleThreadExecutor) -> None:
     worker.submit(int)
     worker.shutdown()
     worker.shutdown()

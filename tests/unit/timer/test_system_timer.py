@@ -261,7 +261,7 @@ def test_a_label_that_fails_leaves_the_timer_usable(
     assert ran == ["a", "b"]
 
 
-def test_any_clock_will_do() -> None:
+def test_timer_takes_any_clock() -> None:
     class Frames(Clock):
         """Time in frames of a film, 40 ms each, that passes when waited for."""
 

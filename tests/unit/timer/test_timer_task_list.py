@@ -36,7 +36,7 @@ def test_entries_keep_the_order_in_which_they_were_added() -> None:
     assert len(bucket) == 5
 
 
-def test_any_entry_can_be_removed_once() -> None:
+def test_bucket_removes_any_entry_once() -> None:
     for position in range(5):
         bucket, entries = filled("abcde")
         removed = entries.pop(position)
@@ -96,7 +96,7 @@ def test_an_entry_that_its_task_no_longer_points_at_is_not_listed() -> None:
     assert list(bucket) == entries[1:]
 
 
-def test_no_two_entries_of_a_home_have_the_same_number() -> None:
+def test_bucket_gives_each_entry_another_number() -> None:
     bucket, entries = filled("abc")
     assert entries[2].remove()
     again = entry_for("d")

@@ -74,7 +74,7 @@ def test_delay_2_at_time_0_goes_to_bucket_2() -> None:
     assert place(new_wheel(), 2) == (1, 2, 2)
 
 
-def test_at_time_2_delay_8_goes_to_bucket_10_and_delay_19_to_bucket_1() -> None:
+def test_wheel_at_time_2_puts_delay_8_in_10_and_19_in_1() -> None:
     wheel = new_wheel()
     wheel.advance_clock(2)
     assert place(wheel, 2 + 8) == (1, 10, 10)

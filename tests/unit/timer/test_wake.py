@@ -31,7 +31,7 @@ def test_a_wake_up_before_the_wait_ends_it_at_once(timeout_s: float | None) -> N
     assert wake.wait(timeout_s)
 
 
-def test_two_wake_ups_before_a_wait_spare_one_wait() -> None:
+def test_wake_ups_before_a_wait_spare_one_wait() -> None:
     wake = Wake()
     wake.set()
     wake.set()
@@ -92,7 +92,7 @@ def test_a_wait_ends_though_a_handler_outlasts_it() -> None:
     run_in_own_process(outlast_the_timeout_in_a_handler)
 
 
-def test_no_code_waits_at_a_simple_queue() -> None:
+def test_product_never_waits_at_a_simple_queue() -> None:
     found = [
         path.relative_to(ROOT).as_posix()
         for package in ("timer", "purgatory")

@@ -57,7 +57,7 @@ def test_the_walk_has_15_states_and_seven_tasks() -> None:
 
 
 @pytest.mark.parametrize("number", STATES, ids=lambda number: str(WALK["steps"][number]["event"]))
-def test_each_state_is_reproduced(number: int) -> None:
+def test_wheel_reproduces_each_documented_state(number: int) -> None:
     walk = Walk()
     walk.take_first(number + 1)
     assert state_of(walk.timer) == WALK["steps"][number]["state"]
@@ -66,7 +66,7 @@ def test_each_state_is_reproduced(number: int) -> None:
 @pytest.mark.parametrize(
     "step", [step for step in WALK["steps"] if "polled" in step], ids=lambda step: step["event"]
 )
-def test_each_advance_polls_runs_and_reinserts_the_documented_tasks(step: dict[str, Any]) -> None:
+def test_advance_polls_runs_and_reinserts_documented_tasks(step: dict[str, Any]) -> None:
     walk = Walk()
     walk.take_first(WALK["steps"].index(step))
     before = state_of(walk.timer)

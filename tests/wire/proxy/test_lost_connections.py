@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from purgatory.cluster import Cluster, ClusterConfig, ClusterError, fault_injection
+from purgatory.cluster import Cluster, ClusterConfig, ClusterError, frozen_metadata
 from purgatory.cluster.listeners import Endpoint, Listening
 from purgatory.kafka.faults import DelayResponses, Pause, Throttle
 from purgatory.proxy import Proxy, ProxyConfig
@@ -237,10 +237,10 @@ def test_kept_metadata_responses_are_bounded(monkeypatch: pytest.MonkeyPatch) ->
         async with Cluster(ClusterConfig(brokers=1)) as cluster:
             config = ProxyConfig(to=[cluster.bootstrap_servers])
             async with Proxy(config) as proxy, await client_of(proxy) as client:
-                monkeypatch.setattr(fault_injection, "_MAX_RESPONSE_BYTES", 1_000)
+                monkeypatch.setattr(frozen_metadata, "_MAX_RESPONSE_BYTES", 1_000)
                 for number in range(100):
                     await client.ask(METADATA, 1, {"topics": [{"name": f"missing-{number}"}]})
-                kept = proxy.fault._metadata
+                kept = proxy.fault.frozen_metadata._last
                 assert 1 < len(kept) < 100
                 assert kept.size_bytes <= 1_000
 

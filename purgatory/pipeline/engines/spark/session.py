@@ -31,9 +31,9 @@ from purgatory.pipeline.engines.spark.connect import (
     connect_session,
 )
 from purgatory.pipeline.engines.spark.failures import failure_text, stack_text
-from purgatory.pipeline.engines.spark.interrupts import cancel_jobs_on_signal
-from purgatory.pipeline.engines.spark.java import find_java_home
+from purgatory.pipeline.engines.spark.java import find_java_home, heap_bytes
 from purgatory.pipeline.engines.spark.java_process import JavaProcess, java_process, no_repetitions
+from purgatory.pipeline.engines.spark.job_threads import cancel_jobs_on_signal
 from purgatory.pipeline.engines.spark.progress import spark_progress
 from purgatory.pipeline.errors import PipelineError, SessionError
 from purgatory.settings.addresses import split_host_and_port
@@ -53,9 +53,6 @@ ROWS_PER_TASK = 250_000
 
 _MOST_PARTITIONS = 2_000
 _MIB = 1 << 20
-_LEAST_HEAP_BYTES = 512 * _MIB
-_SMALL_HEAP_BYTES = 1024 * _MIB
-_MOST_HEAP_BYTES = 4096 * _MIB
 
 _JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:MetaspaceSize=256m"
 """The optimizing compiler is off: compiling Spark takes it as much time as it saves, up to ten
@@ -109,7 +106,7 @@ def spark_session(
         progress: show on standard error how far the jobs are; None does so on a terminal only.
         java_options, settings: more of Java's and of Spark's, where the session is started here.
         memory: the heap of the Java that is started here, in bytes; with a local master, that is
-            all that Spark computes in. None: Spark's setting, else `heap_bytes`.
+            all that Spark computes in. None: Spark's setting, else `java.heap_bytes`.
 
     Raises:
         SessionError: no such master, no Java, or a session that does not start.
@@ -248,7 +245,7 @@ def _start(
     try:
         gateway = SparkContext._gateway or java.launch(
             _launch_settings(java, master, java_options),
-            f"{(memory or heap_bytes()) // _MIB}m",
+            f"{(memory or heap_bytes(total_memory_bytes())) // _MIB}m",
             is_asked=memory is not None,
         )
         with java.exit_errors(), _ended_by_signals(java):
@@ -358,14 +355,3 @@ def shuffle_partitions(master: str, rows: int | None) -> int | None:
     if rows is not None:
         return min(_MOST_PARTITIONS, 1 + rows // ROWS_PER_TASK)
     return 2 * (os.cpu_count() or 1) if master.startswith("local") else None
-
-
-def heap_bytes() -> int:
-    """The default heap of Java: it follows this machine or container.
-
-    A quarter of the memory: beside it, Java takes some 800 MiB for classes, compiled code and
-    buffers, and others run there, too. More than 4 GiB help no job, since tasks sort and spill.
-    """
-    memory = total_memory_bytes()
-    heap = max(memory // 4, min(_SMALL_HEAP_BYTES, memory // 2), _LEAST_HEAP_BYTES)
-    return min(heap, _MOST_HEAP_BYTES)

@@ -16,7 +16,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from purgatory.pipeline.engines.spark.connect import local_table
-from purgatory.pipeline.engines.spark.interrupts import job_threads
+from purgatory.pipeline.engines.spark.job_threads import job_threads
 from purgatory.pipeline.jobs.chain import Statement
 from purgatory.pipeline.jobs.macros import spark_macros
 

@@ -15,7 +15,8 @@ from purgatory.cluster import ClusterConfig, ThreadedCluster, TopicSpec
 from purgatory.kafka.topic_partition import TopicPartition
 from purgatory.pipeline.errors import OutputError, PipelineError
 from purgatory.stream.checkpoint import Checkpoint, Settings
-from purgatory.stream.windowed_waits import State, Watermark
+from purgatory.stream.watermark import Watermark
+from purgatory.stream.windowed_waits import State
 
 SETTINGS = Settings(10_000_000, 30_000_000, 60_000_000, "live.operations", "id")
 A, B, C = (TopicPartition("live.operations", number) for number in range(3))

@@ -146,7 +146,7 @@ def test_transaction_is_named_as_its_end_names_it() -> None:
         {"topic": "a", "key": None, "value": None},
     ],
 )
-def test_other_records_change_nothing(value: Any) -> None:
+def test_debezium_record_of_another_kind_changes_nothing(value: Any) -> None:
     assert parse(value).kind == "heartbeat"
 
 
@@ -249,7 +249,7 @@ def test_key_without_the_names_of_routers() -> None:
         ({"status": "END", "id": None, "event_count": 1}, "id is missing"),
     ],
 )
-def test_other_envelope_is_refused(value: Any, said: str) -> None:
+def test_envelope_of_another_shape_is_refused(value: Any, said: str) -> None:
     with pytest.raises(InvalidChangeError, match=said):
         parse(value)
 
@@ -288,7 +288,9 @@ _PLACES = (
 
 
 @given(st.sampled_from((MARIADB, POSTGRES)), st.sampled_from(_PLACES), _JSON)
-def test_any_value_is_a_change_or_refused(source: Any, place: tuple[str, ...], value: Any) -> None:
+def test_envelope_is_read_or_refused_whatever_its_values(
+    source: Any, place: tuple[str, ...], value: Any
+) -> None:
     document = row("u", dict(source), transaction=dict(TRANSACTION), before={"id": 7})
     inner = document
     for name in place[:-1]:

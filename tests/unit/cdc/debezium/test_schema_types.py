@@ -132,7 +132,7 @@ def test_value_of_another_type_is_refused(
 
 
 @pytest.mark.parametrize("schema", [None, 7, {}, {"fields": 7}, {"fields": [{}]}, {"fields": [7]}])
-def test_what_is_no_schema_is_refused(schema: object) -> None:
+def test_value_that_is_no_schema_is_refused(schema: object) -> None:
     with pytest.raises(InvalidChangeError, match="no schema"):
         columns_of(schema)
 

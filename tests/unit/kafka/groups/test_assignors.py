@@ -61,7 +61,7 @@ def _of_known_topics(
 @pytest.mark.parametrize("assign", ASSIGNORS.values())
 @given(_subscribers, _counts)
 @settings(max_examples=150)
-def test_each_partition_is_assigned_to_one_subscriber(
+def test_assignor_gives_each_partition_to_one_subscriber(
     assign: Assignor, subscribers: Mapping[str, Subscriber], counts: Mapping[UUID, int]
 ) -> None:
     subscribers, counts = _of_known_topics(subscribers, counts)

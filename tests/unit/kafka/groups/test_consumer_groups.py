@@ -34,7 +34,7 @@ def test_single_member_gets_all_partitions_at_once(world: ConsumerWorld) -> None
     assert one.answers[-1].assignment is None, "nothing is news to it"
 
 
-def test_each_change_of_members_begins_an_epoch(world: ConsumerWorld) -> None:
+def test_group_begins_an_epoch_at_each_change_of_members(world: ConsumerWorld) -> None:
     one, two = world.member(), world.member(topic_names=())
     two.join()
     assert two.epoch == 1, "nothing to read is no change"

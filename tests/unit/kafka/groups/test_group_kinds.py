@@ -130,7 +130,7 @@ def test_invalid_subscription_raises_value_error(data: bytes) -> None:
             read(data)
 
 
-def test_each_version_of_a_subscription_is_read() -> None:
+def test_group_reads_each_version_of_a_subscription() -> None:
     since_0 = struct.pack(">hihs", 0, 1, 1, b"t") + struct.pack(">i2s", 2, b"ud")
     owned = struct.pack(">ihsiii", 1, 1, b"t", 2, 3, 5)
     rack = struct.pack(">h4s", 4, b"rack")

@@ -156,7 +156,7 @@ def test_offsets_are_committed_with_their_time_and_returned(here: Coordinating) 
         (TopicPartition("orders", 1), "x" * 4_096, ErrorCode.NONE),
     ],
 )
-def test_each_offset_is_accepted_or_refused_by_itself(
+def test_commit_accepts_or_refuses_each_offset_by_itself(
     here: Coordinating, place: TopicPartition, why: str, code: ErrorCode
 ) -> None:
     assert here.commit(5, place, why) == [{ORDERS: ErrorCode.NONE, place: code}]

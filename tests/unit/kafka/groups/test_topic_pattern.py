@@ -40,7 +40,7 @@ def test_matches_are_those_of_python(pattern: str, names: list[str]) -> None:
 
 @given(st.text(r"ab()[]{}*+?|\^$.-,:=<>!0129iPQE", max_size=12), st.text("ab", max_size=3))
 @settings(max_examples=300)
-def test_any_text_is_a_pattern_or_refused(text: str, name: str) -> None:
+def test_topic_pattern_takes_or_refuses_any_text(text: str, name: str) -> None:
     with suppress(PatternError):
         assert TopicPattern(text).matches(name) in (True, False)
 

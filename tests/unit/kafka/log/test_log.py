@@ -130,7 +130,7 @@ def test_read_stops_at_the_byte_limit(max_bytes: int, min_one: bool, expected: l
     assert offsets(log.read(0, max_bytes, min_one_batch=min_one)) == expected
 
 
-def test_one_read_stays_within_a_segment() -> None:
+def test_read_stays_within_a_segment() -> None:
     log = log_of(100, 100, 100, config=LogConfig(segment_bytes=200))
 
     assert offsets(log.read(0, 10_000)) == [0, 1]

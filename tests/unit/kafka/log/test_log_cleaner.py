@@ -121,7 +121,7 @@ _writes = st.lists(
 
 @given(_writes)
 @settings(max_examples=150, deadline=None)
-def test_only_the_latest_record_of_each_key_stays_at_its_offset(
+def test_cleaner_keeps_each_keys_latest_record_at_its_offset(
     writes: list[tuple[list[tuple[bytes | None, bytes | None]], bool, bool]],
 ) -> None:
     log, cleaning = Log(_CONFIG), LogCleaning()

@@ -137,7 +137,7 @@ def test_an_error_to_acks_0_closes_the_connection(
     assert closes_connection(acks, map(PartitionProduceResponse, errors)) is closes
 
 
-def test_only_a_coordinator_appends_several_batches(
+def test_coordinator_alone_appends_several_batches(
     leader: Broker,
 ) -> None:
     batches = RecordBatch(0, 2, 100), RecordBatch(0, 3, 100)

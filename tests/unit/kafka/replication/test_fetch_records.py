@@ -112,7 +112,7 @@ def test_fetch_with_a_diverging_epoch_completes_at_once(leader: Broker, replica_
 # ---- how far, and how much
 
 
-def test_only_a_follower_reads_beyond_the_high_watermark(
+def test_follower_alone_reads_beyond_the_high_watermark(
     leader: Broker,
 ) -> None:
     append(leader, 3)
@@ -140,7 +140,7 @@ def test_first_batch_is_returned_even_above_the_limit(leader: Broker) -> None:
     assert offsets(answer.of()) == [0]
 
 
-def test_only_the_first_partition_may_exceed_the_limits(leader: Broker) -> None:
+def test_first_partition_alone_may_exceed_the_fetch_limits(leader: Broker) -> None:
     idle = TopicPartition("idle", 0)
     for tp in (OTHER, idle):
         leader.lead(tp=tp)

@@ -185,7 +185,7 @@ def test_replicated_marker_makes_a_transaction_visible(leader: Broker) -> None:
     assert answer.of().aborted_transactions == ()
 
 
-def test_only_read_committed_responses_list_aborted_transactions(leader: Broker) -> None:
+def test_read_committed_alone_lists_aborted_transactions(leader: Broker) -> None:
     leader.produce(transactional(0), acks=1)
     end(leader, TransactionResult.ABORT)
     replicate(leader)

@@ -100,7 +100,7 @@ def test_a_minimum_of_no_replica_is_refused() -> None:
 # ---- effects on waits
 
 
-def test_every_wait_on_the_partition_ends_with_not_leader(leader: Broker) -> None:
+def test_leader_change_ends_every_wait_with_not_leader(leader: Broker) -> None:
     leader.produce(acks=1)
     leader.followers_fetch(1, 1, 2, log_start=0)
     produce = leader.produce()

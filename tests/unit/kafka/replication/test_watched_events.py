@@ -77,7 +77,7 @@ def test_a_high_watermark_checks_the_produces_below_it(roomy: Broker) -> None:
     assert [answer.given for answer in answers] == [True] * 10 + [False] * (WAITING - 10)
 
 
-def test_each_partition_of_a_produce_is_waited_for(leader: Broker) -> None:
+def test_produce_waits_for_each_of_its_partitions(leader: Broker) -> None:
     other = TP._replace(partition=1)
     leader.lead(tp=other)
     answer = leader.produce(tps=(TP, other))

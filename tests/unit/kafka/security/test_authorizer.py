@@ -177,7 +177,7 @@ def test_decisions_are_those_of_the_oracle(acls: list[Acl], everyone: bool) -> N
 
 @given(st.lists(_acls, max_size=6))
 @settings(max_examples=150)
-def test_any_resource_is_allowed_if_some_name_is(acls: list[Acl]) -> None:
+def test_authorizer_allows_any_resource_if_some_name_is(acls: list[Acl]) -> None:
     """Names that no entry has, of all prefixes, represent all other names."""
     deciding = authorizer(*acls)
     names = ["a", "ab", "abc", "b", "a~", "ab~", "abc~", "b~", "*~", "~"]

@@ -21,7 +21,7 @@ members = st.dictionaries(
     counts=st.fixed_dictionaries({topic: st.integers(0, 5) for topic in TOPICS}),
     turns=st.lists(members, min_size=1, max_size=4),
 )
-def test_each_partition_has_a_member_and_each_member_a_partition(
+def test_share_assignor_leaves_no_partition_or_member_out(
     counts: dict[UUID, int], turns: list[dict[str, frozenset[UUID]]]
 ) -> None:
     assigned: dict[str, frozenset[object]] = {}

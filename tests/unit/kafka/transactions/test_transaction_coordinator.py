@@ -336,7 +336,9 @@ def test_concurrent_steps_are_refused(world: World, client: TransactionClient) -
     assert again == [{OUT[0]: ErrorCode.NONE}]
 
 
-def test_other_brokers_return_not_coordinator(world: World, client: TransactionClient) -> None:
+def test_broker_that_coordinates_nothing_is_not_coordinator(
+    world: World, client: TransactionClient
+) -> None:
     other = next(one for one in IDS if one != world.leaders[STATE][0])
     codes: list[ErrorCode] = []
     world.nodes[other].transactions.end("t", client.producer, COMMIT, codes.append)

@@ -1,21 +1,19 @@
-"""Jobs that run at the same time, and signals during them: all are cancelled, and left in order.
+"""Jobs that run at the same time, and their end: all are cancelled, and left in order.
 
-Python's own way would break off in the middle of a call into the Java process, whose response would
-then be taken for that of the next call; Spark's handler makes such a next call at once. The handler
-here therefore lets another thread, which has a connection of its own, cancel the jobs, and only
-then breaks off; the broken connection is not used any more. A Java that doesn't respond in a
-moment, as when it collects garbage for minutes, is killed.
+At a signal, Python's own way would break off in the middle of a call into the Java process, whose
+response would then be taken for that of the next call; Spark's handler makes such a next call at
+once. The handler of `cancel_on_signal` therefore lets another thread, which has a connection of its
+own, cancel the jobs, and only then breaks off; the broken connection is not used any more. A Java
+that doesn't respond in a moment, as when it collects garbage for minutes, is killed.
 """
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from itertools import count
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
@@ -24,7 +22,7 @@ from pyspark.errors import PySparkException
 
 from purgatory.pipeline.engines.spark.connect import is_connect
 from purgatory.pipeline.engines.spark.java_process import end_java, no_repetitions
-from purgatory.pipeline.signals import ENDING, ending, is_free
+from purgatory.pipeline.signals import cancel_on_signal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,49 +40,23 @@ _CALL_TIMEOUT_S = 20.0
 
 @contextmanager
 def cancel_jobs_on_signal(session: SparkSession) -> Iterator[None]:
-    """Stop a session at the end of the `with` block, and cancel its jobs at an interrupt.
+    """Stop a session at the end of the `with` block, and cancel its jobs at a signal.
 
-    Ctrl-C ends the block with KeyboardInterrupt, SIGTERM and SIGHUP with SystemExit and 143 or 129,
-    even if another error was raised on the way out. A second one ends the process, without waiting.
-    A program's own handlers of SIGTERM or SIGHUP are kept. Outside of the main thread,
-    where Python allows no signal handlers, the session is stopped nevertheless.
+    Raises:
+        KeyboardInterrupt, SystemExit: as `cancel_on_signal`.
     """
-    signals: list[BaseException] = []
-    before = _handlers()
 
-    def handle(number: int, _frame: FrameType | None) -> None:
-        signals.append(ending(number))
-        for one in before:
-            signal.signal(one, _AT_ONCE[one])
+    def cancel() -> None:
         _or_end_java(session, lambda: _cancel(session), _CANCEL_TIMEOUT_S)
-        raise signals[0]
 
-    with no_repetitions():
+    with no_repetitions(), cancel_on_signal(cancel) as signals:
         try:
-            for number in before:
-                signal.signal(number, handle)
             yield
-        except BaseException:
-            if signals:
-                # Errors of cancelled jobs, raised while the block is left, are of no interest.
-                raise signals[0] from None
-            raise
         finally:
-            try:
-                if signals:
-                    _or_end_java(session, session.stop, _STOP_TIMEOUT_S)
-                else:
-                    session.stop()
-            finally:
-                for number, handler in before.items():
-                    signal.signal(number, _AT_ONCE[number] if handler is None else handler)
-
-
-_AT_ONCE: dict[signal.Signals, Any] = {
-    signal.SIGINT: signal.default_int_handler,
-    signal.SIGTERM: signal.SIG_DFL,
-    signal.SIGHUP: signal.SIG_DFL,
-}
+            if signals:
+                _or_end_java(session, session.stop, _STOP_TIMEOUT_S)
+            else:
+                session.stop()
 
 
 _numbers = count(1)
@@ -140,14 +112,6 @@ def cancel_tagged_jobs(session: SparkSession, tag: str) -> None:
         session.interruptTag(tag)
     else:
         session.sparkContext.cancelJobsWithTag(tag)
-
-
-def _handlers() -> dict[signal.Signals, Any]:
-    """Return the signals that may be handled here, with who does so now."""
-    if threading.current_thread() is not threading.main_thread():
-        return {}
-    others = [number for number in ENDING if number != signal.SIGINT and is_free(number)]
-    return {number: signal.getsignal(number) for number in (signal.SIGINT, *others)}
 
 
 def _cancel(session: SparkSession) -> None:
