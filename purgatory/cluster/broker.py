@@ -11,6 +11,7 @@ Ground rules
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
@@ -285,6 +286,13 @@ class Broker(BrokerServices):
             _log.warning("too_many_connections", broker=self.broker_id, peer=connection.peer)
             return False
         self._connections[connection] = None
+        if self.quota_meter.is_needed:
+            # As in Kafka: it is closed after a while, so that the client doesn't come at once.
+            now_ms = int(self.manager.clock.now_ms())
+            wait_ms = self.quota_meter.connection_wait_ms(connection.host, now_ms)
+            if wait_ms:
+                connection.mute(2 * wait_ms)
+                asyncio.get_running_loop().call_later(wait_ms / 1_000, connection.abort)
         return True
 
     def _closed(self, connection: Connection) -> None:

@@ -208,10 +208,15 @@ class BrokerServices:
     def record_quota(
         self, connection: Connection, request: Request, key: str, amount: float
     ) -> int:
-        """Count what a client has used; return its throttle time, in milliseconds."""
+        """Count what a client has used; return its throttle time, in milliseconds.
+
+        Its further requests wait for as long.
+        """
         now_ms = int(self.manager.clock.now_ms())
         client_id = request.client_id or ""
-        return self.quota_meter.record(connection.principal, client_id, key, amount, now_ms)
+        throttle_ms = self.quota_meter.record(connection.principal, client_id, key, amount, now_ms)
+        connection.mute(throttle_ms)
+        return throttle_ms
 
     def quota_window(self, connection: Connection, request: Request, key: str) -> int:
         """Return the most that a client may use at once; the greatest number without a quota."""

@@ -1,7 +1,8 @@
 """Client quotas: limits of rates by users, clients and addresses, and the waits they ask for.
 
 The quotas of an entity are stored by the controller. Each broker measures for itself, as in Kafka:
-the rate of a user or client over the last eleven seconds, of which the last one is under way.
+the rate of a user or client over the last eleven seconds, of which the last one is under way. The
+controller measures changes of topics, in tokens, each for a partition.
 
 Ground rules: everything happens on the cluster's loop, and nothing waits.
 """
@@ -18,16 +19,17 @@ from purgatory.kafka.errors import ErrorCode, KafkaError
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE = "producer_byte_rate", "consumer_byte_rate"
+MUTATION_RATE, CONNECTION_RATE = "controller_mutation_rate", "connection_creation_rate"
 
 _WHOLE_NUMBER_MOST = 2**63 - 1
 _CLIENT_QUOTAS: Mapping[str, bool] = {
     PRODUCER_BYTE_RATE: True,
     CONSUMER_BYTE_RATE: True,
     "request_percentage": False,
-    "controller_mutation_rate": False,
+    MUTATION_RATE: False,
 }
 """The quotas of users and clients: whether they are whole numbers."""
-_IP_QUOTAS: Mapping[str, bool] = {"connection_creation_rate": True}
+_IP_QUOTAS: Mapping[str, bool] = {CONNECTION_RATE: True}
 
 QuotaEntity = tuple[tuple[str, str | None], ...]
 """The types of an entity with its names, sorted; None: the default of all without own quotas."""
@@ -109,6 +111,14 @@ class ClientQuotas:
                 return counted, limit
         return None
 
+    def limit_of_address(self, address: str) -> float | None:
+        """Return the limit of new connections from an address; None: there is none. O(1)."""
+        for name in (address, None):
+            limit = self.entities.get(((IP, name),), {}).get(CONNECTION_RATE)
+            if limit is not None:
+                return limit
+        return None
+
 
 def checked_quotas(
     entity: Sequence[tuple[str, str | None]], changes: Sequence[QuotaChange]
@@ -162,6 +172,7 @@ def _bad_request(message: str) -> KafkaError:
 _SAMPLE_MS = 1_000
 _SAMPLES = 11
 _LONGEST_MS = 2**31 - 1
+_LONGEST_OF_CONNECTIONS_MS = 1_000
 
 
 class _Rate:
@@ -191,8 +202,29 @@ class _Rate:
         return round(min(_LONGEST_MS, (rate - limit) / limit * window_ms)) if rate > limit else 0
 
 
+class _Tokens:
+    """What is left of a rate: it grows up to that of eleven seconds, and may become a debt."""
+
+    __slots__ = ("_left", "_since_ms")
+
+    def __init__(self) -> None:
+        self._left = math.inf
+        self._since_ms = 0
+
+    def wait_ms(self, limit: float, now_ms: int) -> int:
+        """Return how long to wait until there is no debt."""
+        grown = self._left + limit * (now_ms - self._since_ms) / 1_000
+        self._left = min(limit * _SAMPLES * _SAMPLE_MS / 1_000, grown)
+        self._since_ms = now_ms
+        return round(min(_LONGEST_MS, -self._left / limit * 1_000)) if self._left < 0 else 0
+
+    def take(self, amount: float) -> None:
+        """Take tokens that `wait_ms` has brought up to date."""
+        self._left -= amount
+
+
 class QuotaMeter:
-    """The use that the clients of one broker have made of their quotas.
+    """The use that the clients of one broker, or of the controller, have made of their quotas.
 
     Args:
         quotas: the limits.
@@ -201,6 +233,7 @@ class QuotaMeter:
     def __init__(self, quotas: ClientQuotas) -> None:
         self._quotas = quotas
         self._rates: dict[tuple[QuotaEntity, str], _Rate] = {}
+        self._tokens: dict[QuotaEntity, _Tokens] = {}
 
     @property
     def is_needed(self) -> bool:
@@ -229,3 +262,43 @@ class QuotaMeter:
         rate = self._rates.setdefault((entity, key), _Rate())
         rate.add(amount, now_ms)
         return rate.wait_ms(limit, now_ms)
+
+    def connection_wait_ms(self, address: str, now_ms: int) -> int:
+        """Count a new connection; return after how long it is to be closed, 0: it is welcome.
+
+        Args:
+            address: the client's.
+            now_ms: the present time, of any clock.
+        """
+        limit = self._quotas.limit_of_address(address)
+        if limit is None:
+            return 0
+        rate = self._rates.setdefault((((IP, address),), CONNECTION_RATE), _Rate())
+        rate.add(1, now_ms)
+        wait_ms = min(_LONGEST_OF_CONNECTIONS_MS, rate.wait_ms(limit, now_ms))
+        if wait_ms:
+            rate.add(-1, now_ms)
+        return wait_ms
+
+    def mutate(
+        self, principal: str, client_id: str, partitions: int, now_ms: int, strict: bool
+    ) -> tuple[bool, int]:
+        """Count changed partitions; return whether they may be changed, and the throttle time.
+
+        Args:
+            principal: the client's, such as "User:ann".
+            client_id: the client's.
+            partitions: how many are created or deleted.
+            now_ms: the present time, of any clock.
+            strict: refuse them while there is a debt; a client of an older version only waits.
+        """
+        found = self._quotas.limit(principal.partition(":")[2], client_id, MUTATION_RATE)
+        if found is None:
+            return True, 0
+        entity, limit = found
+        tokens = self._tokens.setdefault(entity, _Tokens())
+        wait_ms = tokens.wait_ms(limit, now_ms)
+        if strict and wait_ms:
+            return False, wait_ms
+        tokens.take(partitions)
+        return True, 0 if strict else tokens.wait_ms(limit, now_ms)

@@ -21,7 +21,7 @@ from uuid import UUID
 
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import ErrorCode, KafkaError, ReplicaManager, TopicPartition
-from purgatory.kafka.client_quotas import ClientQuotas, QuotaChange, QuotaEntity
+from purgatory.kafka.client_quotas import ClientQuotas, QuotaChange, QuotaEntity, QuotaMeter
 from purgatory.kafka.features import FEATURES, Feature
 from purgatory.kafka.topics import NO_LEADER, LogEnd, PartitionState, Topic
 
@@ -83,6 +83,7 @@ class Controller:
         self.client_metrics: dict[str, dict[str, str]] = {}
         """The settings of subscriptions to clients' metrics, by name."""
         self.client_quotas = ClientQuotas()
+        self.mutations = QuotaMeter(self.client_quotas)
         self.features = features
         self.feature_levels = {name: feature.level for name, feature in features.items()}
         """The finalized levels."""

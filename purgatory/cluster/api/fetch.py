@@ -53,6 +53,7 @@ _FROM_FOLLOWERS_MIN_VERSION = 11
 _OUT_OF_RANGE = PartitionFetchResponse(ErrorCode.OFFSET_OUT_OF_RANGE)
 _NO_EPOCH = -1
 _NO_ID = UUID(int=0)
+_SIZE_OF_LENGTH = 4
 Responses = Mapping[TopicPartition, PartitionFetchResponse]
 
 
@@ -64,13 +65,13 @@ async def fetch(broker: BrokerServices, request: Request, connection: Connection
     results = await _read(broker, request, connection, context.fetches)
     if results is None:
         return _unknown_isolation(request)
-    throttle_ms = 0
     if broker.quota_meter.is_needed:
-        size_bytes = sum(result.size_bytes for result in results.values())
+        shown = FetchResponse(context.preview(results))
+        size_bytes = _SIZE_OF_LENGTH + len(shown.encode(request.api_version))
         throttle_ms = broker.record_quota(connection, request, CONSUMER_BYTE_RATE, size_bytes)
         if throttle_ms:  # as in Kafka: the records come after the wait, and count then
             broker.record_quota(connection, request, CONSUMER_BYTE_RATE, -size_bytes)
-            results = {key: _without_records(result) for key, result in results.items()}
+            return FetchResponse({}, context.session_id, throttle_ms=throttle_ms)
     session_id, partitions = context.complete(results)
     hints = NO_HINTS
     if request.api_version >= _WITH_HINTS:
@@ -80,7 +81,6 @@ async def fetch(broker: BrokerServices, request: Request, connection: Connection
         partitions,
         session_id,
         hints=hints,
-        throttle_ms=throttle_ms,
         lists_aborted=is_committed_only,
     )
 
@@ -94,10 +94,6 @@ def _unknown_isolation(request: Request) -> FetchResponse:
         for partition in topic.partitions
     }
     return FetchResponse(refused, error=ErrorCode.UNKNOWN_SERVER_ERROR, lists_aborted=True)
-
-
-def _without_records(result: PartitionFetchResponse) -> PartitionFetchResponse:
-    return result._replace(batches=(), aborted_transactions=(), size_bytes=0)
 
 
 def _context(broker: BrokerServices, request: Request) -> FetchContext:

@@ -194,10 +194,14 @@ async def produce(broker: BrokerServices, request: Request, connection: Connecti
             },
         )
         connection.abort()
+    throttle_ms = 0
+    if broker.quota_meter.is_needed:
+        size_bytes = connection.request_bytes
+        throttle_ms = broker.record_quota(connection, request, PRODUCER_BYTE_RATE, size_bytes)
     if body.acks == 0:
         return None
     hints = leader_hints(broker.cluster, connection.listener, refused)
-    return ProduceResponse(refused, hints, _throttle_ms(broker, request, connection))
+    return ProduceResponse(refused, hints, throttle_ms)
 
 
 async def _added_errors(
@@ -222,18 +226,6 @@ async def _added_errors(
         if ErrorCode.CONCURRENT_TRANSACTIONS not in codes.values() or now() >= until_s:
             return error_responses(transactional_id, codes)
         await asyncio.sleep(_CONCURRENT_AGAIN_S)
-
-
-def _throttle_ms(broker: BrokerServices, request: Request, connection: Connection) -> int:
-    """Count the bytes of a produce; return how long its client is to wait."""
-    if not broker.quota_meter.is_needed:
-        return 0
-    size_bytes = sum(
-        len(partition.records or b"")
-        for topic in request.body.topic_data
-        for partition in topic.partition_data
-    )
-    return broker.record_quota(connection, request, PRODUCER_BYTE_RATE, size_bytes)
 
 
 def _is_transactional(body: Any) -> bool:

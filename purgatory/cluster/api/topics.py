@@ -27,6 +27,9 @@ from purgatory.kafka.topics import Topic, invalid_topic_name_reason
 _DELETE_BY_IDS = 6
 """Since this version of DeleteTopics a topic may be named by its id."""
 
+_KNOWS_THROTTLING = {"create_topics": 6, "delete_topics": 5, "create_partitions": 3}
+"""Since these versions clients know THROTTLING_QUOTA_EXCEEDED."""
+
 _DEFAULT = -1
 _METADATA_TOPIC = "__cluster_metadata"
 _INTERNAL = PartitionDeleteRecordsResponse(ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
@@ -34,7 +37,40 @@ _INTERNAL = PartitionDeleteRecordsResponse(ErrorCode.INVALID_TOPIC_EXCEPTION, -1
 
 class _Refused(NamedTuple):
     code: int
-    message: str
+    message: str | None
+
+
+class _Mutations:
+    """The changes of partitions by one request, counted against its client's quota.
+
+    Clients of versions that know the error are refused while they are in debt; others only wait.
+    """
+
+    def __init__(self, broker: BrokerServices, request: Request, connection: Connection) -> None:
+        self._meter = broker.cluster.controller.mutations
+        self._client = connection.principal, request.client_id or ""
+        self._connection = connection
+        self._clock = broker.manager.clock
+        self._strict = request.api_version >= _KNOWS_THROTTLING[request.api_name]
+        self._throttled_until_ms = 0
+
+    def refusal(self, partitions: int) -> _Refused | None:
+        """Count changed partitions; return the error if the client is in debt."""
+        if not self._meter.is_needed:
+            return None
+        now_ms = int(self._clock.now_ms())
+        may, wait_ms = self._meter.mutate(*self._client, partitions, now_ms, self._strict)
+        if wait_ms:
+            self._throttled_until_ms = now_ms + wait_ms
+        if may:
+            return None
+        return _Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, None)
+
+    def throttle_ms(self) -> int:
+        """Return how long the client is to wait yet; its further requests do."""
+        wait_ms = max(0, self._throttled_until_ms - int(self._clock.now_ms()))
+        self._connection.mute(wait_ms)
+        return wait_ms
 
 
 async def create_topics(
@@ -46,10 +82,12 @@ async def create_topics(
     topics = {topic.name: topic for topic in body.topics}
     # As in Kafka: names of one request collide with those that were there before alone.
     existing = list(cluster.controller.topics)
+    mutations = _Mutations(broker, request, connection)
     refusals = [
         _Refused(ErrorCode.INVALID_REQUEST, f"{name} is named twice")
         if named[name] > 1
-        else _too_late(body.timeout) or _create(cluster, requested, existing, body.validate_only)
+        else _too_late(body.timeout)
+        or _create(cluster, requested, existing, body.validate_only, mutations)
         for name, requested in topics.items()
     ]
     if not body.validate_only:
@@ -66,7 +104,7 @@ async def create_topics(
         else _creation(requested.name, refused)
         for requested, refused in zip(topics.values(), refusals, strict=True)
     ]
-    return {"throttle_time": 0, "topics": results}
+    return {"throttle_time": mutations.throttle_ms(), "topics": results}
 
 
 def _too_late(timeout: Any) -> _Refused | None:
@@ -127,7 +165,11 @@ async def _wait_until(
 
 
 def _create(
-    cluster: ClusterMetadata, requested: Any, existing: Sequence[str], validate_only: bool
+    cluster: ClusterMetadata,
+    requested: Any,
+    existing: Sequence[str],
+    validate_only: bool,
+    mutations: _Mutations,
 ) -> _Refused | None:
     if requested.name in cluster.controller.topics:
         return _Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{requested.name}' already exists.")
@@ -142,7 +184,7 @@ def _create(
     except KafkaError as error:
         return _Refused(int(error.code), error.message)
     if requested.assignments:
-        return _create_assigned(cluster, requested, settings, validate_only)
+        return _create_assigned(cluster, requested, settings, validate_only, mutations)
     partitions, replication = _counts(cluster, requested)
     brokers = len(cluster.brokers)
     if not 1 <= replication <= brokers:
@@ -156,6 +198,8 @@ def _create(
         )
     if not cluster.has_room_for(partitions):
         return _too_many(cluster)
+    if (refused := mutations.refusal(partitions)) is not None:
+        return refused
     if not validate_only:
         _begin_delays(cluster, requested.name)
         cluster.controller.create_topic(requested.name, partitions, replication, settings)
@@ -176,7 +220,11 @@ def _too_many(cluster: ClusterMetadata) -> _Refused:
 
 
 def _create_assigned(
-    cluster: ClusterMetadata, requested: Any, settings: Mapping[str, str], validate_only: bool
+    cluster: ClusterMetadata,
+    requested: Any,
+    settings: Mapping[str, str],
+    validate_only: bool,
+    mutations: _Mutations,
 ) -> _Refused | None:
     if (requested.num_partitions, requested.replication_factor) != (_DEFAULT, _DEFAULT):
         return _Refused(
@@ -201,6 +249,8 @@ def _create_assigned(
         )
     if not cluster.has_room_for(len(assignments)):
         return _too_many(cluster)
+    if (refused := mutations.refusal(len(assignments))) is not None:
+        return refused
     if not validate_only:
         _begin_delays(cluster, requested.name)
         replicas = [assignments[number] for number in range(len(assignments))]
@@ -268,14 +318,22 @@ async def delete_topics(
     if late is not None:
         results += [_deletion(topic.name, topic.topic_id, late) for topic in topics]
         topics = []
+    mutations = _Mutations(broker, request, connection)
+    deleted = []
     for topic in topics:
-        cluster.controller.delete_topic(topic.name)
+        throttled = mutations.refusal(len(topic.partitions))
+        if throttled is None:
+            deleted.append(topic)
+            cluster.controller.delete_topic(topic.name)
+        else:
+            results.append(_deletion(topic.name, topic.topic_id, throttled))
+    topics = deleted
     refusals = await _wait_until_deleted(broker, topics, body.timeout)
     results += [
         _deletion(topic.name, topic.topic_id, refused)
         for topic, refused in zip(topics, refusals, strict=True)
     ]
-    return {"throttle_time": 0, "responses": results}
+    return {"throttle_time": mutations.throttle_ms(), "responses": results}
 
 
 def _topics_to_delete(
@@ -360,11 +418,12 @@ async def create_partitions(
     named = Counter(requested.name for requested in body.topics)
     changes = {requested.name: requested for requested in body.topics}
     first_new = {name: len(topics[name].partitions) for name in changes if name in topics}
+    mutations = _Mutations(broker, request, connection)
     refusals = [
         _Refused(ErrorCode.INVALID_REQUEST, f"{name} is named twice")
         if named[name] > 1
         else _too_late(body.timeout)
-        or _add_partitions(broker.cluster, requested, body.validate_only)
+        or _add_partitions(broker.cluster, requested, body.validate_only, mutations)
         for name, requested in changes.items()
     ]
     if not body.validate_only:
@@ -377,11 +436,11 @@ async def create_partitions(
         }
         for name, refused in zip(changes, refusals, strict=True)
     ]
-    return {"throttle_time": 0, "results": results}
+    return {"throttle_time": mutations.throttle_ms(), "results": results}
 
 
 def _add_partitions(
-    cluster: ClusterMetadata, requested: Any, validate_only: bool
+    cluster: ClusterMetadata, requested: Any, validate_only: bool, mutations: _Mutations
 ) -> _Refused | None:
     topic = cluster.controller.topics.get(requested.name)
     if topic is None:
@@ -395,9 +454,10 @@ def _add_partitions(
     if not cluster.has_room_for(requested.count - now):
         return _too_many(cluster)
     if requested.assignments is None:
-        if not validate_only:
+        refused = mutations.refusal(requested.count - now)
+        if refused is None and not validate_only:
             cluster.controller.create_partitions(requested.name, requested.count)
-        return None
+        return refused
     assignment = [tuple(replicas.broker_ids) for replicas in requested.assignments]
     replication = len(topic.partitions[0].replicas)
     if len(assignment) != requested.count - now or not all(
@@ -408,9 +468,10 @@ def _add_partitions(
             f"{requested.count - now} partitions are new, each with {replication} replicas of the "
             f"brokers {list(cluster.brokers)}, of which one lives",
         )
-    if not validate_only:
+    refused = mutations.refusal(requested.count - now)
+    if refused is None and not validate_only:
         cluster.controller.create_assigned_partitions(requested.name, assignment)
-    return None
+    return refused
 
 
 def _are_replicas(cluster: ClusterMetadata, replicas: tuple[int, ...]) -> bool:

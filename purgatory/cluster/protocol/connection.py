@@ -19,7 +19,8 @@ Ground rules
 * Pending requests and unsent responses of all connections of a broker count in one `MemoryQuota`.
   Above ``limits.held_bytes``, connections are cut: first those that have read nothing of a response
   for longest; then the one that exceeded the quota.
-* While a client doesn't read a response, none of its further requests is served.
+* While a client doesn't read a response, none of its further requests is served. The same holds
+  for the throttle time of a client beyond its quota, as in Kafka: it is told to wait, and has to.
 * Bytes that are no request close the connection, with one line in the log, and touch no other.
 """
 
@@ -300,6 +301,7 @@ class Connection(asyncio.Protocol):
         self._unsent_bytes = 0
         self._reading = True
         self._in_request = False
+        self._muted_until_s = 0.0
         self._data_arrived: asyncio.Future[None] | None = None
         self._writable: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -370,7 +372,7 @@ class Connection(asyncio.Protocol):
         self.resume_writing()
         if self._task is None:
             return  # the client was refused
-        if self.is_cut or self._in_request:
+        if self.is_cut or self._in_request or self._muted_until_s:
             self._end()  # there is no client for the response
         elif self._data_arrived is not None and not self._data_arrived.done():
             self._data_arrived.set_result(None)
@@ -401,6 +403,12 @@ class Connection(asyncio.Protocol):
         elif idle_s > limits.idle_s and (not self._in_request or self._writable is not None):
             _log.info("idle_connection_closed", peer=self.peer, idle_s=round(idle_s))
             self.abort()
+
+    def mute(self, throttle_ms: int) -> None:
+        """Serve no further request for a time."""
+        if throttle_ms > 0:
+            until_s = asyncio.get_running_loop().time() + throttle_ms / 1_000
+            self._muted_until_s = max(self._muted_until_s, until_s)
 
     def write(self, frame: bytes) -> bool:
         """Send a response; False if the client has disconnected."""
@@ -490,6 +498,12 @@ class Connection(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         try:
             while True:
+                while self._muted_until_s:
+                    left_s = self._muted_until_s - loop.time()
+                    if left_s > 0:
+                        await asyncio.sleep(left_s)
+                    else:
+                        self._muted_until_s = 0.0
                 frame = self._next_frame()
                 if frame is None:
                     if self._transport is None:

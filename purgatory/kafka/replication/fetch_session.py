@@ -134,9 +134,9 @@ class CachedPartition(Generic[Requested]):
         self.high_watermark = UNKNOWN_OFFSET
         self.log_start_offset = UNKNOWN_OFFSET
 
-    def update(self, response: PartitionFetchResponse) -> bool:
-        """Record a response; return whether it differs from the previous one."""
-        has_changes = bool(
+    def differs(self, response: PartitionFetchResponse) -> bool:
+        """Whether a response differs from the recorded one."""
+        return bool(
             response.batches
             or response.error is not ErrorCode.NONE
             or response.diverging_epoch is not None
@@ -144,6 +144,10 @@ class CachedPartition(Generic[Requested]):
             or response.high_watermark != self.high_watermark
             or response.log_start_offset != self.log_start_offset
         )
+
+    def update(self, response: PartitionFetchResponse) -> bool:
+        """Record a response; return whether it differs from the previous one."""
+        has_changes = self.differs(response)
         # The client ignores the watermark of an error or a divergence: the next one is news.
         counts = response.error is ErrorCode.NONE and response.diverging_epoch is None
         self.high_watermark = response.high_watermark if counts else UNKNOWN_OFFSET
@@ -165,10 +169,11 @@ class FetchContext:
     """One fetch: the partitions to read, and the response.
 
     Attributes, to be read only: ``fetches``, the partitions to read, in the order in which they get
-    their part of a response; ``error``, the reason to refuse the whole fetch.
+    their part of a response; ``error``, the reason to refuse the whole fetch; ``session_id``, that
+    of a session that was there before, or 0.
     """
 
-    __slots__ = ("_complete", "error", "fetches")
+    __slots__ = ("_complete", "_session", "error", "fetches")
 
     def __init__(
         self,
@@ -178,10 +183,27 @@ class FetchContext:
             responses,
         ),
         error: ErrorCode = ErrorCode.NONE,
+        session: _ConsumerSession | None = None,
     ) -> None:
         self.fetches = fetches
         self.error = error
         self._complete = complete
+        self._session = session
+
+    @property
+    def session_id(self) -> int:
+        return NO_SESSION if self._session is None else self._session.session_id
+
+    def preview(self, responses: SessionResponses) -> SessionResponses:
+        """Return the partitions that `complete` would include; nothing changes. O(responses)."""
+        if self._session is None:
+            return responses
+        cached = self._session.partitions
+        return {
+            key: response
+            for key, response in responses.items()
+            if key in cached and cached[key].differs(response)
+        }
 
     def complete(self, responses: SessionResponses) -> tuple[int, SessionResponses]:
         """Return the session's id, 0 for none, and the partitions to include. O(responses).
@@ -266,6 +288,7 @@ class FetchSessions:
         return FetchContext(
             {key: cached.requested for key, cached in session.partitions.items()},
             lambda responses: _included(session, responses),
+            session=session,
         )
 
     def session_keys(self, session_id: int) -> tuple[SessionKey, ...]:

@@ -90,6 +90,7 @@ _PROGRAMS: Sequence[Program] = (
     security.access_control,
     security.credentials,
     security.quotas,
+    security.throttled_clients,
     garbage.bytes_of_no_request,
     garbage.rare_requests,
     deaths.coordinator_of_a_group,

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from tests.recorded.batches import batch
 from tests.recorded.codec import Message, versions_of
-from tests.recorded.recorder import Recorder
+from tests.recorded.recorder import Leader, Recorder
 
 TOPIC, GROUP, CLUSTER, TOKEN, USER = 2, 3, 4, 6, 7
 ANY, MATCH, LITERAL, PREFIXED = 1, 2, 3, 4
@@ -171,3 +172,45 @@ async def quotas(recorder: Recorder) -> None:
     await alter("removed", rate, 0.0, removes=True)
     await alter("removed again", rate, 0.0, removes=True)
     await describe("after one was removed", ("client-id", 0, client), strict=True)
+
+
+async def throttled_clients(recorder: Recorder) -> None:
+    creator, sender = f"t{recorder.run}", f"s{recorder.run}"
+    loop = asyncio.get_running_loop()
+    for client, key, value in (
+        (creator, "controller_mutation_rate", 2.0),
+        (sender, "producer_byte_rate", 1_000.0),
+        (sender, "consumer_byte_rate", 2_000.0),
+    ):
+        entity = [{"EntityType": "client-id", "EntityName": client}]
+        entry = {"Entity": entity, "Ops": [{"Key": key, "Value": value, "Remove": False}]}
+        body = {"Entries": [entry], "ValidateOnly": False}
+        await recorder.ask("AlterClientQuotas", 1, key, body)
+    await asyncio.sleep(0.5)
+
+    async def create(version: int, number: int, partitions: int) -> None:
+        topic = {"Name": recorder.name(f"throttled{number}"), "NumPartitions": partitions}
+        topic |= {"ReplicationFactor": 1, "Assignments": [], "Configs": []}
+        body = {"Topics": [topic], "timeoutMs": 20_000, "validateOnly": False}
+        name = f"{partitions} partitions"
+        await recorder.ask("CreateTopics", version, name, body, client_id=creator)
+        asked_s = loop.time()
+        await recorder.ask_quietly("Metadata", 9, {"Topics": []}, client_id=creator)
+        recorder.note("next request", "waits" if loop.time() - asked_s > 0.5 else "at once")
+
+    await create(7, 1, 24)  # of 22 tokens
+    await create(7, 2, 4)
+    await create(5, 3, 6)
+    await create(7, 4, 1)
+    topic = await recorder.topic("throttled")
+    sent = {"Index": 0, "Records": batch([(b"k", bytes(15_000))])}
+    data = [{"Name": topic, "PartitionData": [sent]}]
+    body = {"TransactionalId": None, "Acks": 1, "TimeoutMs": 5_000, "TopicData": data}
+    await recorder.ask("Produce", 9, "beyond the rate", body, Leader(topic), sender)
+    part = {"Partition": 0, "FetchOffset": 0, "PartitionMaxBytes": 1 << 20}
+    fetch: Message = {"MaxWaitMs": 500, "MinBytes": 1, "MaxBytes": 1 << 20, "SessionEpoch": -1}
+    fetch = {**fetch, "Topics": [{"Topic": topic, "Partitions": [part]}]}
+    for name in ("within the rate", "beyond the rate", "after the wait"):
+        asked_s = loop.time()
+        await recorder.ask("Fetch", 11, name, fetch, Leader(topic), sender)
+        recorder.note("answer", "waits" if loop.time() - asked_s > 0.8 else "at once")

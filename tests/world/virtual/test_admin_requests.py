@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -417,7 +419,74 @@ def test_client_beyond_its_quota_is_told_to_wait(
     assert len(first.responses[0].partitions[0].records) > 3_000
     assert first.throttle_time == timedelta(0)
     assert second.throttle_time > timedelta(seconds=1)
-    assert not second.responses[0].partitions[0].records, "they come after the wait"
+    assert not second.responses, "they come after the wait"
+
+
+def test_clients_next_request_waits_for_the_throttle_time(
+    world: World, client: WireClient, cluster: WorldCluster
+) -> None:
+    async def main() -> tuple[float, list[float]]:
+        entry = _quota([("client-id", "client")], "producer_byte_rate", 1_000.0)
+        await client.ask(1, _ALTER_QUOTAS, {"entries": [entry], "validate_only": False})
+        leader = await client.leader(_TOPIC, 0)
+        topic_id = cluster.controller.topics[_TOPIC].topic_id
+        partition = {"index": 0, "records": record_batch([bytes(20_000)])}
+        data = [{"topic_id": topic_id, "partition_data": [partition]}]
+        produce = {"acks": 1, "timeout": _TIMEOUT, "topic_data": data}
+        throttle_s = (await client.ask(leader, PRODUCE, produce)).throttle_time.total_seconds()
+        times_s = [asyncio.get_running_loop().time()]
+        for _ in range(2):
+            await client.ask(leader, _DESCRIBE_QUOTAS, {"components": [], "strict": False})
+            times_s.append(asyncio.get_running_loop().time())
+        return throttle_s, times_s
+
+    throttle_s, (sent_s, first_s, second_s) = world.run(main())
+    # Ten full seconds are the least that a rate is measured over: 20,000 bytes are 2,000 a second.
+    assert 9.9 <= throttle_s <= 10.5
+    assert first_s - sent_s == pytest.approx(throttle_s, abs=0.1)
+    assert second_s - first_s < 0.1
+
+
+def test_client_in_debt_of_mutations_creates_no_topic(world: World, client: WireClient) -> None:
+    async def main() -> list[tuple[int, float]]:
+        entry = _quota([("client-id", "client")], "controller_mutation_rate", 2.0)
+        await client.ask(1, _ALTER_QUOTAS, {"entries": [entry], "validate_only": False})
+        answers = []
+        for number, version in enumerate((None, None, 5, None)):
+            topic = {"name": f"t{number}", "num_partitions": 25, "replication_factor": 1}
+            topic |= {"assignments": [], "configs": []}
+            body = {"topics": [topic], "timeout": _TIMEOUT, "validate_only": False}
+            answer = await client.ask(1, CREATE_TOPICS, body, version=version)
+            answers.append((answer.topics[0].error_code, answer.throttle_time.total_seconds()))
+        return answers
+
+    # 22 tokens at first, two more each second; clients of version 5 only wait for their debt.
+    refused = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    codes, waits_s = zip(*world.run(main()), strict=True)
+    assert codes == (ErrorCode.NONE, refused, ErrorCode.NONE, ErrorCode.NONE)
+    assert waits_s == pytest.approx((0, 1.5, 12.5, 0), abs=0.02)
+
+
+def test_connections_beyond_their_rate_are_closed_after_a_while(
+    world: World, client: WireClient, cluster: WorldCluster
+) -> None:
+    async def end_s(address: Any) -> float:
+        began_s = asyncio.get_running_loop().time()
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        with suppress(TimeoutError, OSError):
+            async with asyncio.timeout(5):
+                await reader.read()
+        writer.close()
+        return asyncio.get_running_loop().time() - began_s
+
+    async def main() -> list[float]:
+        entry = _quota([("ip", None)], "connection_creation_rate", 1.0)
+        await client.ask(1, _ALTER_QUOTAS, {"entries": [entry], "validate_only": False})
+        address = cluster.brokers[1]
+        return await asyncio.gather(*[end_s(address) for _ in range(12)])
+
+    # Ten are one a second of the least time that a rate is measured over.
+    assert sorted(map(round, world.run(main()))) == [1] * 2 + [5] * 10
 
 
 # Share groups.
