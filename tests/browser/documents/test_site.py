@@ -154,19 +154,19 @@ def test_site_search_finds_a_name_and_a_word(site: Path) -> None:
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("page", ["index.html", "reference/timer.html"])
-def test_site_search_works_from_a_folder(page: str, site: Path) -> None:
+def test_site_search_works_from_a_folder(site: Path) -> None:
     from tests.browser.view.chromium import chromium
 
+    wrong: list[str] = []
     with chromium() as browser:
-        shown = browser.new_page(viewport={"width": 1_280, "height": 900})
-        wrong: list[str] = []
-        shown.on("console", lambda message: wrong.append(message.text))
-        shown.on("pageerror", lambda error: wrong.append(str(error)))
-        shown.goto((site / page).as_uri())
-        typed = shown.locator("input.md-search__input")
-        typed.click()
-        typed.press_sequentially("check_and_complete")
-        shown.locator(".md-search-result__item").first.wait_for(state="attached")
-        assert "matching documents" in shown.locator(".md-search-result__meta").inner_text()
-        assert wrong == []
+        for page in ("index.html", "reference/timer.html"):
+            shown = browser.new_page(viewport={"width": 1_280, "height": 900})
+            shown.on("console", lambda message: wrong.append(message.text))
+            shown.on("pageerror", lambda error: wrong.append(str(error)))
+            shown.goto((site / page).as_uri())
+            typed = shown.locator("input.md-search__input")
+            typed.click()
+            typed.press_sequentially("check_and_complete")
+            shown.locator(".md-search-result__item").first.wait_for(state="attached")
+            assert "matching documents" in shown.locator(".md-search-result__meta").inner_text()
+            assert wrong == []

@@ -1,5 +1,38 @@
-"""The fixtures of `tests/spark/pipeline`."""
+"""The fixtures of `tests/spark/pipeline`, and short runs to compare."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from purgatory.cli.main import main
 from tests.spark.pipeline.conftest import simulated
 
-__all__ = ["simulated"]
+__all__ = ["Compared", "compared", "simulated"]
+
+Compared = Callable[..., Path]
+"""The folder of a report that compares groups of runs by their names, made once for all tests."""
+
+
+@pytest.fixture(scope="session")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Compared:
+    """Of four runs each: ``one``, ``other`` that differs by chance, and ``slow``."""
+    traces, reports = tmp_path_factory.mktemp("traces"), tmp_path_factory.mktemp("reports")
+    kinds = {"one": ("steady", 1, "1s"), "other": ("steady", 11, "1s")}
+    for name, (scenario, first, lasts) in {**kinds, "slow": ("slow-follower", 1, "6s")}.items():
+        for seed in range(first, first + 4):
+            place = str(traces / name / str(seed))
+            options = ["--seed", str(seed), "--duration", lasts, "--quiet", "--trace", place]
+            assert main(["simulate", scenario, *options]) == 0
+
+    @cache
+    def report(*groups: str) -> Path:
+        out = reports / "-".join(group.replace("/", "") for group in groups)
+        options = ["--out", str(out), "--engine", "duckdb", "--no-progress"]
+        assert main(["analyze", *(str(traces / group) for group in groups), *options]) == 0
+        return out
+
+    return report

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from purgatory.cli.main import main
 from purgatory.pipeline.confidence_intervals import t_quantile, welch_half_width
 from purgatory.pipeline.report.comparison import (
     Comparison,
@@ -23,6 +22,7 @@ from purgatory.pipeline.report.findings import Results
 from purgatory.pipeline.report.page import PagePart
 from purgatory.pipeline.result_rows import Row
 from tests.browser.pipeline.browsing import headless_browser
+from tests.browser.pipeline.conftest import Compared
 from tests.browser.pipeline.test_report_page import CUT_OFF
 
 
@@ -136,23 +136,8 @@ def test_random_variation_is_seldom_reported_as_a_difference(skewed: bool) -> No
     assert wrong <= 0.05 * 300
 
 
-@pytest.fixture(scope="module")
-def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("traces")
-    kinds = {"one": ("steady", 1, "1s"), "other": ("steady", 11, "1s")}
-    for name, (scenario, first, lasts) in {**kinds, "slow": ("slow-follower", 1, "6s")}.items():
-        for seed in range(first, first + 4):
-            place = str(folder / name / str(seed))
-            options = ["--seed", str(seed), "--duration", lasts, "--quiet", "--trace", place]
-            assert main(["simulate", scenario, *options]) == 0
-    return folder
-
-
-def _compared(traces: Path, out: Path, *groups: str) -> list[str]:
-    folders = [str(traces / group) for group in groups]
-    options = ["--out", str(out), "--engine", "duckdb", "--no-progress"]
-    assert main(["analyze", *folders, *options]) == 0
-    page = unescape((out / "report.html").read_text(encoding="utf-8"))
+def _told(report: Path) -> list[str]:
+    page = unescape((report / "report.html").read_text(encoding="utf-8"))
     found = re.search(r"<h2>Differences from .*?</section>", page, re.S)
     assert found, "it has the section"
     assert page.index("<h2>Runs") > found.end(), "and it leads"
@@ -160,14 +145,14 @@ def _compared(traces: Path, out: Path, *groups: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_comparison_finds_no_difference_between_seeds(traces: Path, tmp_path: Path) -> None:
-    [said] = _compared(traces, tmp_path / "out", "one", "other")
+def test_comparison_finds_no_difference_between_seeds(compared: Compared) -> None:
+    [said] = _told(compared("one", "other"))
     assert re.match(r"None of \d+ figures differs significantly: 4 ", said)
 
 
 @pytest.mark.slow
-def test_comparison_finds_the_expiries_of_a_slow_follower(traces: Path, tmp_path: Path) -> None:
-    said = _compared(traces, tmp_path / "out", "one", "slow")
+def test_comparison_finds_the_expiries_of_a_slow_follower(compared: Compared) -> None:
+    said = _told(compared("one", "slow"))
     told = [
         one for one in said if one.startswith("The share of operations in Produce that expired")
     ]
@@ -178,18 +163,18 @@ def test_comparison_finds_the_expiries_of_a_slow_follower(traces: Path, tmp_path
 
 
 @pytest.mark.slow
-def test_comparison_of_two_runs_has_no_significance(traces: Path, tmp_path: Path) -> None:
-    said = _compared(traces, tmp_path / "out", "one/1", "slow/1")
+def test_comparison_of_two_runs_has_no_significance(compared: Compared) -> None:
+    said = _told(compared("one/1", "slow/1"))
     assert said[0].startswith("Significance is unknown with 1 run")
     assert not [one for one in said if "which is" in one]
 
 
 @pytest.mark.browser
 @pytest.mark.slow
-def test_a_comparison_fits_any_screen(traces: Path, tmp_path: Path) -> None:
-    _compared(traces, tmp_path / "out", "one", "other")
+def test_a_comparison_fits_any_screen(compared: Compared, tmp_path: Path) -> None:
+    report = compared("one", "other") / "report.html"
     with headless_browser(tmp_path / "profile") as browser:
         for width in (390, 1280):
-            browser.open(tmp_path / "out" / "report.html", width=width)
+            browser.open(report, width=width)
             assert browser.evaluate("document.documentElement.scrollWidth") == width
             assert browser.evaluate(CUT_OFF) == []

@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, Page
 
 from purgatory.cli.main import main
 from purgatory.sweeps.page import sweep_page
+from tests.browser.pipeline.conftest import Compared
 from tests.browser.pipeline.sweeps.test_sweep_page import HEAD, answer, heatmap
 from tests.browser.pipeline.test_report_page import CUT_OFF
 from tests.browser.view.chromium import chromium
@@ -40,13 +41,14 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def pages(simulated: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pages(simulated: Path, compared: Compared, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a page of each kind."""
     folder = tmp_path_factory.mktemp("pages")
-    slow, steady = (str(simulated / name) for name in ("slow-follower", "steady"))
-    for name, traces in (("analyze", (slow,)), ("compared", (steady, slow))):
-        _run("analyze", *traces, "--out", str(folder / name))
-        (folder / f"{name}.html").symlink_to(folder / name / "report.html")
+    slow = str(simulated / "slow-follower")
+    _run("analyze", slow, "--out", str(folder / "analyze"))
+    reports = {"analyze": folder / "analyze", "compared": compared("one/1", "slow/1")}
+    for name, report in reports.items():
+        (folder / f"{name}.html").symlink_to(report / "report.html")
     for job in ("waits", "occupancy", "audit"):
         page, out = folder / f"{job}.html", folder / job
         _run(job, slow, "--report", str(page), "--out", str(out))

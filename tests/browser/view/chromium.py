@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import cycle
 from typing import Any, Literal
 
 import pytest
@@ -72,6 +73,11 @@ def opened(
         assert [text for text in wrong if not any(one in text for one in expected_errors)] == []
     finally:
         context.close()
+
+
+def axe_widths(scheme: Literal["light", "dark"]) -> Iterator[int]:
+    """The width for each page in turn: over both schemes, each page has a narrow and a wide one."""
+    return cycle((390, 1_280) if scheme == "light" else (1_280, 390))
 
 
 def told(page: Page, expression: str) -> Any:

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from purgatory.settings.typed_duration import duration_text
 from purgatory.view.wheel import walk
-from tests.browser.view.chromium import chromium, opened, told, until
+from tests.browser.view.chromium import axe_widths, chromium, opened, told, until
 from tests.browser.view.made_view import MARKUP, MadeTrace, MadeView, Server, served
 from tests.browser.view.shown_state import assert_shows, at
 from tests.browser.view.taught_wheel import runs_of_listing
@@ -250,16 +250,15 @@ CUT_OFF = """() => [...document.querySelectorAll('.counts, .counts table')]
 def test_page_is_accessible(browser: Browser, trace: Server, live: Server, scheme: Any) -> None:
     live.rate_per_s = 0
     pages = [live.address, trace.address, f"{live.address}wheel.html"]
-    for url in pages:
+    for axe_width, url in zip(axe_widths(scheme), pages, strict=False):
         with opened(browser, url, scheme=scheme) as page:
             page.locator("h1").wait_for()
             page.evaluate(
                 "document.querySelectorAll('details').forEach(one => { one.open = true; })"
             )
-            for width in (390, 1_280):
-                page.set_viewport_size({"width": width, "height": 900})
-                found = Axe().run(page)
-                assert found.violations_count == 0, found.generate_report()
+            page.set_viewport_size({"width": axe_width, "height": 900})
+            found = Axe().run(page)
+            assert found.violations_count == 0, found.generate_report()
             for width in (390, 768, 1_024, 1_920, 2_560):
                 page.set_viewport_size({"width": width, "height": 900})
                 assert page.evaluate("document.documentElement.scrollWidth") <= width, url

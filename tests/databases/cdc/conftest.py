@@ -6,7 +6,6 @@ import itertools
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -62,11 +61,7 @@ Engine = Callable[..., Applied]
 """Applies topics, as `purgatory apply --engine` does."""
 
 
-@pytest.fixture(params=[pytest.param("spark", marks=pytest.mark.spark), "local"])
-def engine(request: pytest.FixtureRequest) -> Engine:
-    """Each engine."""
-    if request.param == "local":
-        return apply_topics
-    from purgatory.cdc.apply.spark_engine import apply_stream
-
-    return partial(apply_stream, request.getfixturevalue("spark"))
+@pytest.fixture
+def engine() -> Engine:
+    """The engine without Java; `tests/spark/cdc` runs the same tests with Spark."""
+    return apply_topics

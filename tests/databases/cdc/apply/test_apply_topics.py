@@ -1,4 +1,4 @@
-"""Topics of a real cluster into both databases, by both engines."""
+"""Topics of a real cluster into both databases; `tests/spark/cdc` has the same by Spark."""
 
 from __future__ import annotations
 
