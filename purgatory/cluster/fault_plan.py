@@ -9,7 +9,7 @@ A plan of faults is a TOML file:
     for_s = 10
     every_s = 60                   # optional
 
-A module of its own, since few have a plan, and pydantic is a tenth of the imports of a cluster.
+A module of its own, since few have a plan: a proxy without one starts without pydantic.
 """
 
 from __future__ import annotations
