@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from purgatory.cluster import ClusterTrace
     from purgatory.cluster.control.control import FaultControl
+    from purgatory.cluster.fault_plan import PlannedFault
     from purgatory.cluster.server import Serving
     from purgatory.stream.publisher import RowPublisher
 
@@ -240,7 +241,7 @@ def cluster(
     """Run a small Kafka-compatible cluster on this machine."""
     from purgatory.cluster import ClusterError
     from purgatory.cluster.config import parse_config, read_document
-    from purgatory.cluster.server import Serving, load_fault_plan
+    from purgatory.cluster.server import Serving
 
     try:
         tls = tls_files(tls_cert, tls_key, tls_client_ca)
@@ -316,7 +317,7 @@ def cluster(
             control.host,
             checked_token(control.token),
             cluster_config.metrics_port,
-            plan=() if cluster_config.faults is None else load_fault_plan(cluster_config.faults),
+            plan=fault_plan(cluster_config.faults),
             view=view,
         )
         if kafka is not None:
@@ -528,6 +529,15 @@ def finishing(trace: ClusterTrace | None, writer: Any, name: str) -> Iterator[No
         trace.close()
         if writer is not None:
             writer.finish(trace.duration_ms, {})
+
+
+def fault_plan(path: Path | None) -> Sequence[PlannedFault]:
+    """Read the plan of an option ``--faults``; raises `ClusterError` if it is invalid."""
+    if path is None:
+        return ()
+    from purgatory.cluster.fault_plan import load_fault_plan
+
+    return load_fault_plan(path)
 
 
 def log_to_standard_error() -> None:

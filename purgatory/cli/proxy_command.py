@@ -10,6 +10,7 @@ import click
 from purgatory.cli import options
 from purgatory.cli.cluster_command import (
     checked_token,
+    fault_plan,
     finishing,
     log_to_standard_error,
     new_trace_writer,
@@ -73,7 +74,7 @@ def proxy(
 
     from purgatory.cluster import ClusterError, ClusterTrace, Tls
     from purgatory.cluster.listeners import Endpoint
-    from purgatory.cluster.server import load_fault_plan, serve_until_stopped
+    from purgatory.cluster.server import serve_until_stopped
     from purgatory.proxy import Proxy, ProxyConfig, UpstreamTls
 
     log_to_standard_error()
@@ -93,8 +94,7 @@ def proxy(
             tls=None if files is None else Tls(**files),
             to_tls=UpstreamTls(to_ca, to_cert, to_key) if to_tls else None,
         )
-        plan = () if faults is None else load_fault_plan(faults)
-        token = checked_token(control_token)
+        plan, token = fault_plan(faults), checked_token(control_token)
         writer = None if trace is None else new_trace_writer(trace, "proxy")
         written = None if writer is None else ClusterTrace(writer, writer.change)
         served = Proxy(config, written)

@@ -1,14 +1,5 @@
 """The process of a cluster or a proxy, with its control and planned faults, until a signal.
 
-A plan of faults is a TOML file:
-
-    [[faults]]
-    at_s = 5                       # after the start of the cluster
-    kind = "stall_follower"        # any of `KINDS`, with its arguments
-    broker = 2
-    for_s = 10
-    every_s = 60                   # optional
-
 Ground rules: everything happens on the event loop's thread.
 """
 
@@ -18,94 +9,22 @@ import asyncio
 import gc
 import resource
 import signal
-import tomllib
 import webbrowser
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from purgatory.cluster.cluster import Cluster
 from purgatory.cluster.config import ClusterConfig
-from purgatory.cluster.fault_injection import ConnectionFaults, Served
+from purgatory.cluster.fault_injection import Served
 from purgatory.cluster.trace import ClusterTrace
-from purgatory.core.recent_errors import Logger
-from purgatory.kafka.errors import ClusterError
-from purgatory.kafka.faults import Fault, parse_fault
 
 if TYPE_CHECKING:
     from purgatory.cluster.control.control import FaultControl
-
-
-_log = Logger("purgatory.cluster")
-
-
-class PlannedFault(BaseModel):
-    """One fault of a plan. All other keys are its kind and the arguments of its kind."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-    at_s: float = Field(ge=0)
-    every_s: float | None = Field(default=None, gt=0)
-
-    @cached_property
-    def fault(self) -> Fault:
-        """The fault; raises `ClusterError` if its arguments are invalid."""
-        return parse_fault(self.model_extra)
-
-
-class _Plan(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    faults: list[PlannedFault] = []
-
-
-def load_fault_plan(path: Path) -> Sequence[PlannedFault]:
-    """Read a plan.
-
-    Raises:
-        ClusterError: the plan can't be read, or is invalid; the message says where and why.
-    """
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ClusterError(f"{path}: can't be read: {error}") from error
-    try:
-        plan = _Plan.model_validate(values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise ClusterError(f"{path}: {place}: {first['msg']}") from error
-    for number, planned in enumerate(plan.faults):
-        try:
-            _ = planned.fault
-        except ClusterError as error:
-            raise ClusterError(f"{path}: faults.{number}: {error}") from None
-    return plan.faults
-
-
-async def follow_fault_plan(faults: ConnectionFaults, plan: Sequence[PlannedFault]) -> None:
-    """Begin each fault at its time, counted from now. Returns when all have begun."""
-    async with asyncio.TaskGroup() as group:
-        for planned in plan:
-            group.create_task(_follow(faults, planned))
-
-
-async def _follow(faults: ConnectionFaults, planned: PlannedFault) -> None:
-    await asyncio.sleep(planned.at_s)
-    while True:
-        try:
-            await faults.begin(planned.fault)
-        except ClusterError as error:  # such as a kill of a dead broker
-            _log.warning("planned_fault_failed", kind=planned.fault.kind, reason=str(error))
-        if planned.every_s is None:
-            return
-        await asyncio.sleep(planned.every_s)
+    from purgatory.cluster.fault_plan import PlannedFault
 
 
 @dataclass(frozen=True)
@@ -210,8 +129,11 @@ async def serve_until_stopped(
         gc.set_threshold(10_000, 5, 10)
         if companion is not None:
             await stack.enter_async_context(companion())
-        following = loop.create_task(follow_fault_plan(served.fault, plan))
-        stack.callback(following.cancel)
+        if plan:
+            from purgatory.cluster.fault_plan import follow_fault_plan
+
+            following = loop.create_task(follow_fault_plan(served.fault, plan))
+            stack.callback(following.cancel)
         print(f"bootstrap.servers={served.bootstrap_servers}")
         # After the last line, all addresses are in use.
         print("\n".join(control.addresses()), flush=True)

@@ -7,11 +7,12 @@ import sys
 from collections.abc import Callable, Mapping
 
 import pytest
+from click.testing import CliRunner
 
 from purgatory.kafka import ProducerStates, TopicPartition
 from purgatory.kafka.controller import Controller
 from purgatory.kafka.topics import PartitionState
-from tests.chaos.chaos import run_hour
+from tests.chaos.chaos import main, run_hour
 from tests.chaos.chaos_scenario import chaos_scenario
 from tests.chaos.wire_hour import run_wire
 
@@ -84,7 +85,6 @@ def test_command_prints_hours_and_rate() -> None:
     ],
 )
 def test_invalid_options_are_refused(arguments: list[str], message: str) -> None:
-    command = [sys.executable, "-m", "tests.chaos.chaos", *arguments]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ran.returncode == 2 and message in ran.stderr
+    ran = CliRunner().invoke(main, arguments)
+    assert ran.exit_code == 2 and message in ran.stderr
     assert "Traceback" not in ran.stderr

@@ -263,8 +263,11 @@ run()
     assert subprocess.run(command, env=environment, check=False).returncode == 130
 
 
-@pytest.mark.parametrize("buffered", [True, False], ids=["buffered", "unbuffered"])
-@pytest.mark.parametrize("arguments", [[], ["--help"], ["wheel", "--help"], ["doctor"]], ids=str)
+@pytest.mark.parametrize(
+    ("arguments", "buffered"),
+    [([], True), (["--help"], False), (["wheel", "--help"], True), (["doctor"], False)],
+    ids=str,
+)
 def test_closed_pipe_ends_the_command_quietly(arguments: list[str], buffered: bool) -> None:
     reading, writing = os.pipe()
     os.close(reading)

@@ -13,7 +13,7 @@ import pytest
 
 from purgatory.cluster import Faults
 from purgatory.cluster.control.control import available_faults
-from purgatory.cluster.server import load_fault_plan
+from purgatory.cluster.fault_plan import load_fault_plan
 from purgatory.cluster.threaded_cluster import ThreadedFaults
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.faults import FORMER_KINDS, KINDS, Kill, StallFollower, parse_fault

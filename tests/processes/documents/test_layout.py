@@ -38,6 +38,12 @@ def modules() -> dict[str, Path]:
     return found
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """The syntax of a file."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def for_types_alone(tree: ast.Module) -> Iterator[ast.AST]:
     """The nodes under ``if TYPE_CHECKING:``."""
     for node in tree.body:
@@ -45,16 +51,22 @@ def for_types_alone(tree: ast.Module) -> Iterator[ast.AST]:
             yield from node.body
 
 
+@cache
+def import_statements(path: Path) -> list[ast.Import | ast.ImportFrom]:
+    """The statements by which a file imports, wherever in it."""
+    nodes = ast.walk(tree_of(path))
+    return [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def imports_of(path: Path, also_for_types: bool = True) -> Iterator[str]:
-    """The modules that a file imports, wherever in it."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    left_out = set() if also_for_types else set(for_types_alone(tree))
-    for node in ast.walk(tree):
+    """The modules that a file imports."""
+    left_out = set() if also_for_types else set(for_types_alone(tree_of(path)))
+    for node in import_statements(path):
         if node in left_out:
             continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
+        else:
             assert not node.level and node.module, f"{path}: a relative import"
             for alias in node.names:
                 full = f"{node.module}.{alias.name}"
@@ -142,7 +154,7 @@ def test_the_model_has_no_loop_no_clock_and_no_files() -> None:
 def reaches_into_others(path: Path) -> Iterator[str]:
     """The uses of private names, but of a file's own, of those that a class inherits, and of an
     operation's, which keep out of the way of their users' names."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = tree_of(path)
     classes = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
     # Names that named tuples and enums make public, and methods of a reentrant lock.
     own = {"_replace", "_value_", "_is_owned", "_at_fork_reinit"}

@@ -28,7 +28,7 @@ def free_port() -> int:
         return port
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def start() -> Iterator[Start]:
     """Return what starts a server, ``{port}`` filled in its command, and gives a client of it."""
     processes: list[subprocess.Popen[bytes]] = []

@@ -29,9 +29,9 @@ LONG_POLL_SERVERS = {
 }
 
 
-@pytest.fixture(params=LONG_POLL_SERVERS)
+@pytest.fixture(scope="module", params=LONG_POLL_SERVERS)
 def topics(request: pytest.FixtureRequest, start: Start) -> httpx.Client:
-    """A client of each of the long-poll servers."""
+    """A client of each of the long-poll servers: each test uses topics of its own."""
     return start(*LONG_POLL_SERVERS[request.param], ready="/topics/none")
 
 
@@ -59,13 +59,13 @@ def test_read_of_available_records_responds_at_once(topics: httpx.Client) -> Non
 def test_long_polls_respond_when_the_record_arrives(topics: httpx.Client) -> None:
     with ThreadPoolExecutor(10) as pool:
         polls = [
-            pool.submit(topics.get, "/topics/news", params={"offset": 0, "wait": 50})
+            pool.submit(topics.get, "/topics/arriving", params={"offset": 0, "wait": 50})
             for _ in range(10)
         ]
         wait_for_waiting(topics, 10)
         topics.post("/topics/other", content="wakes nobody")
         assert waiting(topics) == 10
-        topics.post("/topics/news", content="hello")
+        topics.post("/topics/arriving", content="hello")
         answers = [poll.result(60).json() for poll in polls]
     assert answers == [{"records": ["hello"], "next": 1}] * 10
     assert waiting(topics) == 0
@@ -73,7 +73,7 @@ def test_long_polls_respond_when_the_record_arrives(topics: httpx.Client) -> Non
 
 def test_a_long_poll_ends_empty_at_its_timeout(topics: httpx.Client) -> None:
     start_s = time.monotonic()
-    answer = topics.get("/topics/news", params={"offset": 0, "wait": 0.2}).json()
+    answer = topics.get("/topics/empty", params={"offset": 0, "wait": 0.2}).json()
     assert answer == {"records": [], "next": 0}
     assert time.monotonic() - start_s >= 0.2
 
@@ -86,28 +86,27 @@ def test_invalid_request_is_refused_with_a_valid_form(topics: httpx.Client) -> N
 
 
 def test_body_that_is_no_text_is_refused_and_not_appended(topics: httpx.Client) -> None:
-    answer = topics.post("/topics/news", content=b"caf\xe9")
+    answer = topics.post("/topics/words", content=b"caf\xe9")
     assert answer.status_code == 400
     assert "a record must be text in UTF-8" in answer.text
-    assert topics.get("/topics/news").json() == {"records": [], "next": 0}
-    assert topics.post("/topics/news", content="café").json() == {"offset": 0}
+    assert topics.get("/topics/words").json() == {"records": [], "next": 0}
+    assert topics.post("/topics/words", content="café").json() == {"offset": 0}
 
 
-def test_a_body_of_unknown_length_is_refused_by_the_threaded_server(start: Start) -> None:
-    client = start(*LONG_POLL_SERVERS["threads"], ready="/topics/none")
-    answer = client.post("/topics/news", content=iter([b"in", b"chunks"]))
+@pytest.mark.parametrize("topics", ["threads"], indirect=True)
+def test_a_body_of_unknown_length_is_refused_by_the_threaded_server(topics: httpx.Client) -> None:
+    answer = topics.post("/topics/chunks", content=iter([b"in", b"chunks"]))
     assert answer.status_code == 400
     assert "Content-Length" in answer.text
 
 
-@pytest.mark.parametrize("server", ["starlette", "fastapi"])
-def test_vanished_client_leaves_nothing_behind(start: Start, server: str) -> None:
-    client = start(*LONG_POLL_SERVERS[server], ready="/topics/none")
-    address = (client.base_url.host, client.base_url.port)
+@pytest.mark.parametrize("topics", ["starlette", "fastapi"], indirect=True)
+def test_vanished_client_leaves_nothing_behind(topics: httpx.Client) -> None:
+    address = (topics.base_url.host, topics.base_url.port)
     with socket.create_connection(address) as connection:
-        connection.sendall(b"GET /topics/news?wait=50 HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        wait_for_waiting(client, 1)
-    wait_for_waiting(client, 0)  # long before its timeout
+        connection.sendall(b"GET /topics/quiet?wait=50 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        wait_for_waiting(topics, 1)
+    wait_for_waiting(topics, 0)  # long before its timeout
 
 
 def test_quorum_write_names_replicas_without_acknowledgement() -> None:

@@ -46,13 +46,24 @@ class Client:
         return self.process.wait(60)
 
 
-@pytest.fixture(params=["grpc_aio.py", "threaded_grpc.py"])
+EXAMPLES_OF_GRPC = ["grpc_aio.py", "threaded_grpc.py"]
+
+
+@pytest.fixture(scope="module", params=EXAMPLES_OF_GRPC)
 def client(request: pytest.FixtureRequest) -> Iterator[Client]:
+    """A client of each example: each test uses topics of its own."""
     yield from running(request.param)
 
 
-@pytest.fixture
+@pytest.fixture(params=EXAMPLES_OF_GRPC)
+def stopped(request: pytest.FixtureRequest) -> Iterator[Client]:
+    """A client of an example that the test stops."""
+    yield from running(request.param)
+
+
+@pytest.fixture(scope="module")
 def threaded() -> Iterator[Client]:
+    """A client of an example in which nothing else waits."""
     yield from running("threaded_grpc.py")
 
 
@@ -75,10 +86,10 @@ def test_reads_wait_for_the_next_record(client: Client) -> None:
 
 
 def test_cancelled_read_does_not_affect_others(client: Client) -> None:
-    gone, stays = (client.read(topic="news", wait=50) for _ in range(2))
+    gone, stays = (client.read(topic="cancelled", wait=50) for _ in range(2))
     client.append(topic="other", record="comes after them")
     assert gone.cancel()
-    client.append(topic="news", record="one")
+    client.append(topic="cancelled", record="one")
     assert json.loads(stays.result())["records"] == ["one"]
 
 
@@ -97,7 +108,8 @@ def test_invalid_request_is_refused_with_a_valid_form(client: Client) -> None:
             assert raised.value.details().startswith(f'{method} takes {{"topic": "news"')
 
 
-def test_sigterm_ends_waiting_requests_with_responses_and_the_process(client: Client) -> None:
+def test_sigterm_ends_waiting_requests_with_responses_and_the_process(stopped: Client) -> None:
+    client = stopped
     reads = []
     for _ in range(80):
         reads.append(client.read(topic="news", wait=50))
@@ -115,9 +127,9 @@ def test_sigterm_ends_waiting_requests_with_responses_and_the_process(client: Cl
 def test_thread_pool_full_of_waiting_reads_accepts_the_waking_record(
     threaded: Client,
 ) -> None:
-    reads = [threaded.read(topic="news", wait=50) for _ in range(150)]
+    reads = [threaded.read(topic="full", wait=50) for _ in range(150)]
     done = refused(reads, 60)
-    assert threaded.append(topic="news", record="one") == {"offset": 0}
+    assert threaded.append(topic="full", record="one") == {"offset": 0}
     results = [read.result() for read in reads if read not in done]
     assert results == [b'{"records": ["one"], "next": 1}'] * 90
 

@@ -25,9 +25,13 @@ pytestmark = pytest.mark.timeout(180)
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> Iterator[str]:
+def port() -> int:
+    return free_port()
+
+
+@pytest.fixture
+def server(tmp_path: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
     """The example under uvicorn, with two workers."""
-    port = free_port()
     command = ["-m", "uvicorn", "uvicorn_metrics:app", "--app-dir", str(EXAMPLES), "--workers", "2"]
     server = subprocess.Popen(
         [sys.executable, *command, "--port", str(port), "--log-level", "warning"],
@@ -36,11 +40,16 @@ def url(tmp_path: Path) -> Iterator[str]:
         start_new_session=True,
     )
     try:
-        yield f"http://127.0.0.1:{port}"
+        yield server
     finally:
-        with suppress(ProcessLookupError):
-            os.killpg(server.pid, signal.SIGKILL)
+        kill(server)
         server.wait()
+
+
+def kill(server: subprocess.Popen[bytes]) -> None:
+    """Kill a server and its workers."""
+    with suppress(ProcessLookupError):
+        os.killpg(server.pid, signal.SIGKILL)
 
 
 def eventually(condition: Callable[[], object], what: str) -> None:
@@ -65,7 +74,9 @@ def pending(url: str) -> float:
     )
 
 
-def test_gauges_of_a_killed_worker_vanish(url: str) -> None:
+def test_gauges_of_a_killed_worker_vanish(server: subprocess.Popen[bytes], port: int) -> None:
+    url = f"http://127.0.0.1:{port}"
+
     def wait(seconds: float) -> int | None:
         with suppress(httpx.TransportError), httpx.Client(timeout=LIMIT_S) as client:
             worker: int = client.get(f"{url}/wait", params={"seconds": seconds}).json()["worker"]
@@ -87,3 +98,4 @@ def test_gauges_of_a_killed_worker_vanish(url: str) -> None:
         os.kill(killed, signal.SIGKILL)
         eventually(lambda: sum(one.done() for one in waits) >= 1, "its clients notice")
         eventually(lambda: pending(url) == sum(not one.done() for one in waits), "gone")
+        kill(server)  # nobody waits for the other's clients

@@ -14,9 +14,10 @@ from urllib.request import urlopen
 import pytest
 
 from purgatory.cluster import ThreadedCluster
+from tests.processes.cli.conftest import RunCommand
 from tests.wire.cluster.confluent_client import ConfluentClient
 
-COMMAND = [sys.executable, "-m", "purgatory"]
+_LISTEN = ["--listen", "127.0.0.1:0", "--control-port", "0"]
 
 
 class Process:
@@ -24,7 +25,7 @@ class Process:
 
     def __init__(self, *arguments: str) -> None:
         self.process = subprocess.Popen(
-            [*COMMAND, "proxy", *arguments, "--listen", "127.0.0.1:0", "--control-port", "0"],
+            [sys.executable, "-m", "purgatory", "proxy", *_LISTEN, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -35,14 +36,23 @@ class Process:
         (self.control,) = re.findall(r"control: (http\S+)", printed)
         (self.page,) = re.findall(r"view: (http\S+)", printed)
 
-    def fault(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run ``purgatory fault`` with this proxy's control."""
-        command = [*COMMAND, "fault", "--control", self.control, *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
+    def fault(self, *arguments: str) -> list[str]:
+        """Return the words of ``purgatory fault`` with this proxy's control."""
+        return ["fault", "--control", self.control, *arguments]
+
+
+@pytest.fixture(scope="module")
+def process_of_module(cluster: ThreadedCluster) -> Iterator[Process]:
+    """A proxy whose tests end no process, and leave no fault."""
+    started = Process("--to", cluster.bootstrap_servers)
+    yield started
+    started.process.kill()
+    started.process.communicate()
 
 
 @pytest.fixture
 def process(cluster: ThreadedCluster) -> Iterator[Process]:
+    """A proxy of one test."""
     started = Process("--to", cluster.bootstrap_servers)
     yield started
     started.process.kill()
@@ -50,15 +60,18 @@ def process(cluster: ThreadedCluster) -> Iterator[Process]:
 
 
 @pytest.mark.slow
-def test_faults_are_injected_by_command(process: Process, topic: str) -> None:
-    begun = process.fault(
+def test_faults_are_injected_by_command(
+    process_of_module: Process, topic: str, run_command: RunCommand
+) -> None:
+    process = process_of_module
+    words = process.fault(
         *("return-error", "--api", "Produce", "--error", "NOT_LEADER_OR_FOLLOWER"),
         *("--topic", topic, "--count", "3"),
     )
-    assert (begun.stdout, begun.stderr) == ("fault 1: return-error, 3 times\n", "")
-    assert "api=produce" in process.fault("list").stdout
+    assert run_command(*words) == (0, "fault 1: return-error, 3 times\n", "")
+    assert "api=produce" in run_command(*process.fault("list")).out
     ConfluentClient(process.bootstrap_servers).produce(topic, [b"one"])
-    assert process.fault("list").stdout == "no fault is active\n"
+    assert run_command(*process.fault("list")).out == "no fault is active\n"
 
 
 @pytest.mark.parametrize(
@@ -70,12 +83,12 @@ def test_faults_are_injected_by_command(process: Process, topic: str) -> None:
     ],
 )
 def test_unsupported_fault_is_reported_in_one_line(
-    process: Process, arguments: list[str], instead: str
+    process_of_module: Process, run_command: RunCommand, arguments: list[str], instead: str
 ) -> None:
-    refused = process.fault(*arguments)
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert instead in refused.stderr
-    assert refused.stderr.count("\n") == 1
+    refused = run_command(*process_of_module.fault(*arguments))
+    assert (refused.status, refused.out) == (2, "")
+    assert instead in refused.err
+    assert refused.err.count("\n") == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -86,25 +99,30 @@ def test_command_ends_quietly_on_a_signal(process: Process, number: int) -> None
     assert "Traceback" not in err
 
 
-def test_the_page_is_served(process: Process) -> None:
+def test_the_page_is_served(process_of_module: Process) -> None:
+    process = process_of_module
     with urlopen(process.page) as response:
         assert b"<title>Purgatories</title>" in response.read()
     assert process.page == f"{process.control}/"
 
 
-def test_a_plan_is_followed(cluster: ThreadedCluster, tmp_path: Path) -> None:
+def test_a_plan_is_followed(
+    cluster: ThreadedCluster, tmp_path: Path, run_command: RunCommand
+) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text('[[faults]]\nat_s = 0\nkind = "lose_responses"\napi = "Produce"\n')
     planned = Process("--to", cluster.bootstrap_servers, "--faults", str(plan))
     try:
-        assert "lose_responses" in planned.fault("list").stdout
+        assert "lose_responses" in run_command(*planned.fault("list")).out
     finally:
         planned.process.kill()
         planned.process.communicate()
 
 
 @pytest.mark.slow
-def test_invalid_arguments_are_reported_in_one_line(cluster: ThreadedCluster) -> None:
+def test_invalid_arguments_are_reported_in_one_line(
+    cluster: ThreadedCluster, run_command: RunCommand
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         used, unused = taken.getsockname()[1], closed.getsockname()[1]
@@ -119,14 +137,8 @@ def test_invalid_arguments_are_reported_in_one_line(cluster: ThreadedCluster) ->
             (["--to", "a:1", "--to-ca", "ca.pem"], "--to-ca without --to-tls"),
             (["--to", "a:1", "--tls-key", "key.pem"], "--tls-key without --tls-cert"),
         ]:
-            ran = subprocess.run(
-                [*COMMAND, "proxy", "--listen", "127.0.0.1:0", "--control-port", "0", *arguments],
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=60,
-            )
-            assert (ran.returncode, ran.stdout) == (2, ""), arguments
-            assert ran.stderr.startswith("purgatory proxy: "), ran.stderr
-            assert said in ran.stderr
-            assert ran.stderr.count("\n") == 1
+            ran = run_command("proxy", "--listen", "127.0.0.1:0", "--control-port", "0", *arguments)
+            assert (ran.status, ran.out) == (2, ""), arguments
+            assert ran.err.startswith("purgatory proxy: "), ran.err
+            assert said in ran.err
+            assert ran.err.count("\n") == 1

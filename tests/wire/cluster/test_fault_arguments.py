@@ -15,7 +15,7 @@ from purgatory.cli import fault_command
 from purgatory.cli.main import program
 from purgatory.cluster import ClusterConfig, Control, Faults, ThreadedCluster
 from purgatory.cluster.control.control import available_faults
-from purgatory.cluster.server import load_fault_plan
+from purgatory.cluster.fault_plan import load_fault_plan
 from purgatory.kafka.faults import (
     DelayResponses,
     Fault,
