@@ -5,10 +5,10 @@ from __future__ import annotations
 import types
 import typing
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from io import BytesIO
 from typing import Any
 
@@ -41,7 +41,7 @@ def request_frame(
 ) -> bytes:
     """Return a request, without its length; fields missing in ``values`` are empty or null, and
     fields that the version lacks are left out."""
-    request_class = load_request_schema(api_key, version)
+    request_class = _request_class(api_key, version)
     header_class = request_class.__header_schema__
     header = {
         "request_api_key": api_key,
@@ -61,35 +61,55 @@ def read_response(api_key: int, version: int, frame: bytes) -> tuple[int, Any]:
     Raises:
         AssertionError: there is more in the frame than that.
     """
-    response_class = load_response_schema(api_key, version)
+    response_class = _response_class(api_key, version)
     header, after = entity_reader(response_class.__header_schema__)(frame, 0)
     body, length = entity_reader(response_class)(frame, after)
     assert after + length == len(frame), "something follows the answer"
     return header.correlation_id, body
 
 
+_request_class, _response_class = cache(load_request_schema), cache(load_response_schema)
+
+
 def fill(entity_class: Any, values: Mapping[str, Any]) -> Any:
     """Make an entity of `kio`; what ``values`` doesn't say is its default, empty or null."""
-    hints = _hints(entity_class)
     arguments = {}
-    for field in fields(entity_class):
-        hint = hints[field.name]
-        if field.name in values:
-            arguments[field.name] = _converted(hint, values[field.name])
-        elif field.default is MISSING and field.default_factory is MISSING:
-            arguments[field.name] = _least(hint, field.metadata.get("kafka_type"))
+    for name, convert, least in _fields(entity_class):
+        if name in values:
+            value = values[name]
+            arguments[name] = value if convert is None or value is None else convert(value)
+        elif least is not None:
+            arguments[name] = least()
     return entity_class(**arguments)
 
 
-_hints = cache(typing.get_type_hints)
+_Convert = Callable[[Any], Any]
 
 
-def _converted(hint: Any, value: Any) -> Any:
+@cache
+def _fields(entity_class: Any) -> Sequence[tuple[str, _Convert | None, Callable[[], Any] | None]]:
+    """The fields of an entity: their names, conversions, and values for those without defaults."""
+    hints = typing.get_type_hints(entity_class)
+    return [
+        (
+            field.name,
+            _conversion(hints[field.name]),
+            partial(_least, hints[field.name], field.metadata.get("kafka_type"))
+            if field.default is MISSING and field.default_factory is MISSING
+            else None,
+        )
+        for field in fields(entity_class)
+    ]
+
+
+def _conversion(hint: Any) -> _Convert | None:
     hint = _not_none(hint)
-    if typing.get_origin(hint) is tuple and value is not None:
-        item = typing.get_args(hint)[0]
-        return tuple(_converted(item, one) for one in value)
-    return fill(hint, value) if is_dataclass(hint) and isinstance(value, dict) else value
+    if typing.get_origin(hint) is tuple:
+        of_item = _conversion(typing.get_args(hint)[0])
+        return tuple if of_item is None else lambda value: tuple(map(of_item, value))
+    if is_dataclass(hint):
+        return lambda value: fill(hint, value) if isinstance(value, dict) else value
+    return None
 
 
 def _least(hint: Any, kafka_type: str | None) -> Any:

@@ -15,7 +15,7 @@ import pytest
 import purgatory
 from purgatory.cluster import Cluster, ClusterConfig, TopicSpec
 from purgatory.kafka.log.log import Log
-from purgatory.simulation import Simulation, load_scenario
+from purgatory.simulation import Simulation, apply_overrides, load_scenario
 from tests.wire.cluster.raw_client import RawClient
 from tests.wire.cluster.wire_values import record_batch
 
@@ -97,12 +97,11 @@ def test_the_document_has_the_ways_of_both_drivers() -> None:
     ]
 
 
-@pytest.mark.slow
 def test_requests_take_the_ways_in_the_document(taken: set[Way]) -> None:
     asyncio.run(_produce_and_fetch())
     in_cluster = set(taken)
     taken.clear()
-    Simulation(load_scenario("steady")).run()
+    Simulation(apply_overrides(load_scenario("steady"), duration_ms=500)).run()
     ends = {"cluster": in_cluster, "simulation": set(taken)}
     for name, way in _written().items():
         where = name.rpartition(", ")[2]
