@@ -13,9 +13,9 @@ from tests.proofs.core.fresh_core import load_core
 from tests.proofs.core.interleavings import told
 from tests.proofs.core.test_interleavings import Count
 
-AT_A_TIME = 12_500
+AT_A_TIME = 4_000
 
-IN_CI = 12_500
+IN_CI = 4_000
 IN_ALL = 1_000_000
 
 SEEDS = [range(first, first + AT_A_TIME) for first in range(0, IN_ALL, AT_A_TIME)]

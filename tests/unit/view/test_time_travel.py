@@ -120,7 +120,7 @@ def in_order(state: State) -> State:
 @pytest.mark.slow
 def test_state_plus_changes_is_the_later_state(run: TracedRun) -> None:
     chance = random.Random(11)
-    for _ in range(60):
+    for _ in range(25):
         from_us, until_us = sorted(chance.randrange(run.end_us) for _ in range(2))
         got = run.changes(from_us, until_us, 50_000)
         assert got["from_us"] == from_us and got["until_us"] == until_us
