@@ -29,7 +29,7 @@ _PLACEHOLDERS: tuple[object, ...] = (
     list(_PLACEHOLDER.encode()),
     {_PLACEHOLDER: _PLACEHOLDER},
 )
-"""Debezium's values of a column that PostgreSQL stores apart and that a change left as it is."""
+"""Debezium's values of a column that PostgreSQL stores apart (TOAST), unchanged by a change."""
 
 _US = 1_000_000
 _INFINITY, _MINUS_INFINITY = 9_223_372_036_825_200_000, -9_223_372_036_832_400_000

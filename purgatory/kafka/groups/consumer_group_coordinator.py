@@ -42,6 +42,7 @@ from purgatory.kafka.groups.consumer_group_member import (
     Principal,
     Subscription,
 )
+from purgatory.kafka.groups.static_members import member_of_instance
 from purgatory.kafka.groups.subscription import KnownTopics, PatternError, TopicPattern
 from purgatory.kafka.topic_partition import Partitions, TopicIdPartition, TopicPartition
 
@@ -324,7 +325,7 @@ class ConsumerGroupCoordinator:
         member = group.members.get(request.member_id)
         if request.epoch != JOIN_EPOCH:
             if request.instance_id is not None:
-                _check_instance(group, request.instance_id, request)
+                member_of_instance(group, request.instance_id, request.member_id)
             if member is None:
                 raise _unknown(request)
             current = member.current
@@ -410,7 +411,7 @@ class ConsumerGroupCoordinator:
         self, group: ConsumerGroup, request: ConsumerGroupHeartbeat
     ) -> ConsumerGroupHeartbeatResult:
         if request.instance_id is not None:
-            _check_instance(group, request.instance_id, request)
+            member_of_instance(group, request.instance_id, request.member_id)
         member = group.members.get(request.member_id)
         if member is None:
             raise _unknown(request)
@@ -524,20 +525,6 @@ class ConsumerGroupCoordinator:
         group.sessions.pop(member_id, None)
         for key in (group.session_key, group.rebalance_key):
             self._heartbeats.cancel_for_key(key(member_id))
-
-
-def _check_instance(
-    group: ConsumerGroup, instance_id: str, request: ConsumerGroupHeartbeat
-) -> None:
-    """Refuse a member that another one, or none, has replaced under its instance id."""
-    holder = group.static_members.get(instance_id)
-    if holder is None:
-        raise _unknown(request)
-    if holder != request.member_id:
-        raise GroupRefusal(
-            ErrorCode.FENCED_INSTANCE_ID,
-            message=f"{holder} is in the group as {instance_id}",
-        )
 
 
 def _is_unchanged(

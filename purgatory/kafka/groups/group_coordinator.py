@@ -44,6 +44,7 @@ from purgatory.kafka.groups.group import (
     RespondSync,
     SyncGroupResult,
 )
+from purgatory.kafka.groups.static_members import member_of_instance
 from purgatory.kafka.settings.group_settings import GroupConfig
 
 _MAX_GROUP_ID_BYTES = 2**15 - 1
@@ -247,9 +248,8 @@ class GroupCoordinator:
         return member
 
     def _static_member_to_join(self, group: Group, member_id: str, instance_id: str) -> Member:
-        member = group.members[group.static_members[instance_id]]
-        if member_id and member_id != member.member_id:
-            raise GroupRefusal(ErrorCode.FENCED_INSTANCE_ID)
+        holder = member_of_instance(group, instance_id, member_id, may_be_unknown=True)
+        member = group.members[holder]
         if not member_id:
             # The member is back, or another one took its place: the old id is fenced from now on.
             self._cancel_session(group, member)
@@ -582,11 +582,7 @@ class GroupCoordinator:
     ) -> tuple[Group, Member]:
         group = self._group(group_id)
         if instance_id is not None:
-            static_member = group.static_members.get(instance_id)
-            if static_member is None:
-                raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)
-            if static_member != member_id:
-                raise GroupRefusal(ErrorCode.FENCED_INSTANCE_ID)
+            member_of_instance(group, instance_id, member_id)
         member = group.members.get(member_id)
         if member is None:
             raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)

@@ -61,6 +61,7 @@ from purgatory.kafka.groups.group import (
     SyncGroupResult,
 )
 from purgatory.kafka.groups.group_coordinator import GroupCoordinator
+from purgatory.kafka.groups.static_members import member_of_instance
 from purgatory.kafka.groups.subscription import KnownTopics
 from purgatory.kafka.settings.group_settings import MigrationPolicy
 from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions, TopicIdPartition
@@ -253,7 +254,7 @@ class MixedGroupCoordinator(ConsumerGroupCoordinator):
             try:
                 leaves = member_id
                 if instance_id is not None:
-                    leaves = _holder(group, member_id, instance_id, may_be_unknown=True)
+                    leaves = member_of_instance(group, instance_id, member_id, may_be_unknown=True)
                 if leaves not in group.members:
                     raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)
                 leaving[leaves] = None
@@ -283,7 +284,7 @@ class MixedGroupCoordinator(ConsumerGroupCoordinator):
     ) -> tuple[ConsumerGroup, ConsumerMember, ClassicMetadata]:
         group = self.groups[group_id]
         if instance_id is not None:
-            _holder(group, member_id, instance_id)
+            member_of_instance(group, instance_id, member_id)
         member = group.members.get(member_id)
         if member is None or member.subscription.classic is None:
             raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -479,29 +480,13 @@ def _end(steps: _Steps, group: ConsumerGroup, member_id: str) -> None:
         waiting.cancel()
 
 
-def _holder(
-    group: ConsumerGroup, member_id: str, instance_id: str, may_be_unknown: bool = False
-) -> str:
-    """Return the member of an instance id.
-
-    Raises:
-        GroupRefusal: UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID: there is none, or another one.
-    """
-    holder = group.static_members.get(instance_id)
-    if holder is None:
-        raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)
-    if holder != member_id and not (may_be_unknown and not member_id):
-        raise GroupRefusal(ErrorCode.FENCED_INSTANCE_ID)
-    return holder
-
-
 def _static_member(
     group: ConsumerGroup, member_id: str, instance_id: str, is_unknown: bool
 ) -> ConsumerMember | None:
     """Return the static member that joins again, or that a new one replaces; None: it is new."""
     if is_unknown:
         return group.members.get(group.static_members.get(instance_id, ""))
-    return group.members[_holder(group, member_id, instance_id)]
+    return group.members[member_of_instance(group, instance_id, member_id)]
 
 
 def _supports_protocols(group: ConsumerGroup, join_request: JoinGroupRequest) -> bool:

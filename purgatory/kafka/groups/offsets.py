@@ -4,6 +4,8 @@ Offsets that are committed in a transaction are pending (`PendingOffsets`) until
 once it is committed, unless a later offset was committed for the same key by then: as in Kafka, the
 last written record holds. Until the end, the key has no stable offset either way.
 
+Offsets never expire: `offsets.retention.minutes` is accepted without an effect.
+
 Ground rules
 ------------
 * One thread at a time calls it.

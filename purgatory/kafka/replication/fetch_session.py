@@ -10,7 +10,7 @@ repeated one is noticed, and the client begins again (`FetchSessionHandler`).
     epoch 1 ...  continues the session of the id
 
 Sessions of consumers (`FetchSessions`) are bounded in number and in partitions. When there is no
-room, the session that was idle longest is removed, if that is long enough; else the client gets no
+room, the session that was idle longest is evicted, if that is long enough; else the client gets no
 session, and sends full fetches.
 
 The session of a follower (`FollowerSession`) costs time for changed partitions only. The leader's
@@ -303,7 +303,7 @@ class FetchSessions:
         now_ms: int,
         responses: SessionResponses,
     ) -> tuple[int, SessionResponses]:
-        if not self._make_room(len(fetches), now_ms):
+        if not self._evict_idle(len(fetches), now_ms):
             return NO_SESSION, responses
         session_id = self._new_id()
         while session_id in self._sessions:
@@ -314,7 +314,8 @@ class FetchSessions:
             session.partitions[key].update(response)
         return session_id, responses
 
-    def _make_room(self, partitions: int, now_ms: int) -> bool:
+    def _evict_idle(self, partitions: int, now_ms: int) -> bool:
+        """Evict the sessions that were idle longest; return whether there is room."""
         while (
             len(self._sessions) >= self._most_sessions
             or self.partition_count + partitions > self._most_partitions
