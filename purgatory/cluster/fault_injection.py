@@ -303,6 +303,8 @@ class ConnectionFaults(ActiveFaults, FaultMethods[ActiveFault]):
         self._target = target
         self._waiters: list[asyncio.Future[None]] = []
         self._silenced_connections: weakref.WeakSet[ResponseConnection] = weakref.WeakSet()
+        self._has_silenced = False
+        """Whether any was: each response asks, and a look into a weak set takes time."""
         self._metadata = MetadataResponses()
         self._frozen: dict[int, MetadataResponses] = {}
         """The responses of brokers with frozen metadata, by the fault's number."""
@@ -442,6 +444,7 @@ class ConnectionFaults(ActiveFaults, FaultMethods[ActiveFault]):
         )
         if faulty.hides_execution:
             self._silenced_connections.add(connection)
+            self._has_silenced = True
         if self.on_refused is not None:
             for error in faulty.refused:
                 self.on_refused(
@@ -451,7 +454,9 @@ class ConnectionFaults(ActiveFaults, FaultMethods[ActiveFault]):
 
     def is_altering_responses(self, connection: ResponseConnection) -> bool:
         """Whether `send` may do anything but write a response."""
-        return bool(self.active) or connection in self._silenced_connections
+        if self.active:
+            return True
+        return self._has_silenced and connection in self._silenced_connections
 
     async def send(
         self,
