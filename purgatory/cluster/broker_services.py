@@ -203,7 +203,8 @@ class BrokerServices:
 
     def now_ms(self) -> int:
         """Return the broker's wall-clock time, in milliseconds since 1970."""
-        return time.time_ns() // 1_000_000 + self.cluster.fault.clock_jump_ms(self.broker_id)
+        fault, now_ms = self.cluster.fault, time.time_ns() // 1_000_000
+        return now_ms + fault.clock_jump_ms(self.broker_id) if fault.active else now_ms
 
     def record_quota(
         self, connection: Connection, request: Request, key: str, amount: float

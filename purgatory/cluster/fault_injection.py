@@ -250,6 +250,8 @@ class ConnectionFaults(ActiveFaults, FaultMethods[ActiveFault]):
         self._waiters: list[asyncio.Future[None]] = []
         self._silenced_connections: weakref.WeakSet[ResponseConnection] = weakref.WeakSet()
         self.frozen_metadata = FrozenMetadata(self.active)
+        self._has_silenced = False
+        """Whether any was: each response asks, and a look into a weak set takes time."""
         self.on_refused: OnRefused | None = None
         """Called for each error that was injected into a request instead of executing it."""
         self.on_use: Callable[[], object] = lambda: None
@@ -350,6 +352,7 @@ class ConnectionFaults(ActiveFaults, FaultMethods[ActiveFault]):
         )
         if faulty.hides_execution:
             self._silenced_connections.add(connection)
+            self._has_silenced = True
         if self.on_refused is not None:
             for error in faulty.refused:
                 self.on_refused(
@@ -359,7 +362,9 @@ class ConnectionFaults(ActiveFaults, FaultMethods[ActiveFault]):
 
     def is_altering_responses(self, connection: ResponseConnection) -> bool:
         """Whether `send` may do anything but write a response."""
-        return bool(self.active) or connection in self._silenced_connections
+        if self.active:
+            return True
+        return self._has_silenced and connection in self._silenced_connections
 
     async def send(
         self,

@@ -33,8 +33,10 @@ from purgatory.kafka.replication.partition import check_size
 _ATTRIBUTES_AT = CHECKSUM_OFFSET + 1
 """The position of the lower byte of the attributes."""
 
-_TIME = struct.Struct(">q")
-_FIRST_TIMESTAMP_AT = 27
+_TIMES = struct.Struct(">qq")
+_TIMES_AT = 27
+"""The position of a batch's first time, before the latest."""
+
 _NO_TIME = -1
 _LATEST_MS = 2**63 - 1
 _NO_KEY = "it has no key, and the topic is compacted"
@@ -95,13 +97,12 @@ def _validated(
         )
     except ValueError as error:  # a context manager costs each batch more
         raise _invalid(error) from error
-    sent_latest_ms = batch.max_timestamp_ms
+    first_ms, sent_latest_ms = _TIMES.unpack_from(payload, _TIMES_AT)
     claims_append_time = payload[_ATTRIBUTES_AT] & APPEND_TIME_BIT
     refuses_times = claims_append_time and (config.is_log_append_time or sent_latest_ms == _NO_TIME)
     if codec == sent_codec and sent_codec and not is_numbered:
         # Kafka would number them anew, but has skipped their fields.
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "its records aren't numbered from 0 on")
-    (first_ms,) = _TIME.unpack_from(payload, _FIRST_TIMESTAMP_AT)
     checks_times = _may_be_far(first_ms + delta_ms, config, now_ms)
     if config.compacts or checks_times or refuses_times:
         with _raise_invalid():
@@ -128,12 +129,12 @@ def _validated(
 
 def _may_be_far(latest_ms: int, config: LogConfig, now_ms: Callable[[], int]) -> bool:
     """Whether a record's time may be too far from the broker's, where this is the latest."""
-    if config.is_log_append_time or not config.has_timestamp_limits:
+    if config.is_log_append_time:
         return False
+    if config.timestamp_before_max_ms is not None:
+        return True
     ahead_ms = config.timestamp_after_max_ms
-    return config.timestamp_before_max_ms is not None or (
-        ahead_ms is not None and latest_ms > now_ms() + ahead_ms
-    )
+    return ahead_ms is not None and latest_ms > now_ms() + ahead_ms
 
 
 def _check_records(

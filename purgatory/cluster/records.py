@@ -40,7 +40,6 @@ from purgatory.kafka.log.record_batch import (
 from timer.machine_time import time
 
 _ATTRIBUTES_AT = 21
-_SHORT = struct.Struct(">h")
 _ATTRIBUTES_AND_TIMES = struct.Struct(">hiqq")  # with the last record's number between them
 _RECORDS_AT = 61
 _CODEC_BITS = 0x07
@@ -181,8 +180,7 @@ def raw_records(batch: RecordBatch) -> Iterator[tuple[int, bytes]]:
 def codec_of(batch: RecordBatch) -> int:
     """Return by which of Kafka's codecs a batch is compressed, 0 for none."""
     assert batch.payload is not None, "it has bytes"
-    (attributes,) = _SHORT.unpack_from(batch.payload, _ATTRIBUTES_AT)
-    return int(attributes & _CODEC_BITS)
+    return batch.payload[_ATTRIBUTES_AT + 1] & _CODEC_BITS  # the lower byte
 
 
 def records_data(batch: RecordBatch, budget: DecompressionBudget | None = None) -> bytes:

@@ -39,6 +39,7 @@ class ReplicaFetcher:
         self._cluster = cluster
         self._wake = asyncio.Event()
         self._fetching = FollowerFetching(follower.manager, leader_id)
+        self._params = FetchParams(follower.broker_id, _MAX_WAIT_MS, min_bytes=1)
         self._retry: asyncio.TimerHandle | None = None
         self._sent_to: ReplicaManager | None = None
         self._response: asyncio.Future[SessionFetchResponse | None]
@@ -107,7 +108,6 @@ class ReplicaFetcher:
         self, leader: ReplicaManager, request: SessionFetchRequest
     ) -> SessionFetchResponse | None:
         """Return the response to a request; None if it is lost, as the leader died."""
-        params = FetchParams(self._follower.broker_id, _MAX_WAIT_MS, min_bytes=1)
         future: asyncio.Future[SessionFetchResponse | None]
         future = self._response = asyncio.get_running_loop().create_future()
 
@@ -117,7 +117,7 @@ class ReplicaFetcher:
 
         self._sent_to = leader
         try:
-            leader.fetch_in_session(params, request, respond)
+            leader.fetch_in_session(self._params, request, respond)
             return await future
         except PurgatoryClosedError:
             pass

@@ -38,6 +38,8 @@ _CONNECTIONS = ("one", "two", "three")
 _PARTITIONS = 2
 _REPLICATED_S = 0.3
 _YEAR_2014_MS = 1_400_000_000_000
+_READ_MS, _READ_AFTER_DEATHS_MS = 400, 2_000
+"""How long leaders take at most to read the state of a share group."""
 
 
 class _Kind:
@@ -428,6 +430,8 @@ class _Shared(_Kind):
         body = self._body(member, epoch, said) | _limits(
             records, self.choose(1, 2, 100), self.choose(0, 0, 1)
         )
+        if self.kills:
+            body["MaxWaitMs"] = _READ_AFTER_DEATHS_MS
         answer = await self.ask("ShareFetch", 2, body, Leader(self.topic))
         if not answer["ErrorCode"]:
             self.sessions[member] = epoch + 1
@@ -481,7 +485,7 @@ class _Shared(_Kind):
 
 def _limits(records: int, batch_size: int, mode: int) -> Message:
     return {
-        "MaxWaitMs": 400,
+        "MaxWaitMs": _READ_MS,
         "MinBytes": 1 << 19,
         "MaxBytes": 1 << 20,
         "MaxRecords": records,

@@ -96,6 +96,7 @@ async def produce(broker: BrokerServices, request: Request, connection: Connecti
     refused: dict[Key, PartitionProduceResponse] = {}
     sent: dict[TopicPartition, list[RecordBatch]] = {}
     keys: dict[TopicPartition, Key] = {}
+    is_transactional = False
     by_ids = request.api_version >= PRODUCE_BY_IDS
     budget = DecompressionBudget(broker.cluster.config.limits.frame_bytes)
     authorization = authorization_context(broker, request, connection)
@@ -111,6 +112,8 @@ async def produce(broker: BrokerServices, request: Request, connection: Connecti
         ):
             rejection = _UNAUTHORIZED
         for partition in topic.partition_data:
+            records = partition.records or b""
+            is_transactional = is_transactional or _is_transactional(records)
             if rejection is not None:
                 refused[requested, partition.index] = rejection
                 continue
@@ -119,9 +122,7 @@ async def produce(broker: BrokerServices, request: Request, connection: Connecti
             )
             keys[topic_partition] = (requested, partition.index)
             try:
-                batches = _validated(
-                    broker, topic_partition, partition.records, request.api_version, budget
-                )
+                batches = _validated(broker, topic_partition, records, request.api_version, budget)
                 entries[topic_partition] = batches
             except KafkaError as error:
                 refused[requested, partition.index] = PartitionProduceResponse(
@@ -131,8 +132,7 @@ async def produce(broker: BrokerServices, request: Request, connection: Connecti
                     record_errors=error.record_errors,
                 )
                 if trace is not None:
-                    sent[topic_partition] = list(whole_batches(partition.records or b""))
-    is_transactional = _is_transactional(body)
+                    sent[topic_partition] = list(whole_batches(records))
     refusal = _refusal_of_all(authorization, body, entries) if is_transactional else None
     if refusal is not None:
         sent |= entries
@@ -228,14 +228,12 @@ async def _added_errors(
         await asyncio.sleep(_CONCURRENT_AGAIN_S)
 
 
-def _is_transactional(body: Any) -> bool:
-    """Whether a batch of a request is transactional. O(partitions)."""
-    return any(
-        len(records := partition.records or b"") > _ATTRIBUTES_AT
-        and records[_ATTRIBUTES_AT] & _TRANSACTIONAL
+def _is_transactional(records: bytes) -> bool:
+    """Whether the first batch of what a client sent is transactional, be it valid or not."""
+    return (
+        len(records) > _ATTRIBUTES_AT
+        and records[_ATTRIBUTES_AT] & _TRANSACTIONAL != 0
         and records[_MAGIC_AT] not in _OLD_MAGICS
-        for topic in body.topic_data
-        for partition in topic.partition_data
     )
 
 
@@ -272,11 +270,11 @@ def _refusal(requested: str | UUID, known: Topic | None) -> PartitionProduceResp
 def _validated(
     broker: BrokerServices,
     topic_partition: TopicPartition,
-    records: bytes | None,
+    records: bytes,
     version: int,
     budget: DecompressionBudget,
 ) -> list[RecordBatch]:
-    batches = [sent_batch(records or b"")]
+    batches = [sent_batch(records)]
     if version < _WITH_ZSTD and codec_of(batches[0]) == ZSTD:
         raise _NoBatchError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,

@@ -549,10 +549,11 @@ def serve(
             f"with security.protocol={listener.security_protocol} and sasl.mechanism="
             f"{' or '.join(listener.sasl)}"
         )
-    kafka_version, controller = broker.cluster.config.kafka_version, broker.cluster.controller
+    kafka_version = broker.cluster.config.kafka_version
     api = apis_of(kafka_version)[request.api_key]
-    if broker.broker_id != controller.controller_id and is_for_controller(
-        kafka_version, request.api_key
+    if (
+        is_for_controller(kafka_version, request.api_key)
+        and broker.broker_id != broker.cluster.controller.controller_id
     ):
         return _refusal(request, ErrorCode.NOT_CONTROLLER)
     delays = broker.cluster.delays

@@ -508,7 +508,8 @@ class Connection(asyncio.Protocol):
                 if frame is None:
                     if self._transport is None:
                         break  # all of its requests are served
-                    self._resume_reading()
+                    if not self._reading:
+                        self._resume_reading()
                     self._data_arrived = loop.create_future()
                     await self._data_arrived
                     continue
@@ -537,7 +538,7 @@ class Connection(asyncio.Protocol):
             self._end()
 
     def _resume_reading(self) -> None:
-        if not self._reading and self._transport is not None:
+        if self._transport is not None:
             self._reading = True
             self._transport.resume_reading()
 

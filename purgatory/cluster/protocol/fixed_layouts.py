@@ -19,7 +19,6 @@ Ground rules
 from __future__ import annotations
 
 import struct
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -332,21 +331,22 @@ _WRITE_COMPACT = _Writing(
 )
 
 
-class FixedLayout(ABC):
+class FixedLayout:
     """A response that has a fixed layout, and the fields from which the general codec builds it.
 
-    The connection encodes it; a fault that alters it needs its fields.
+    The connection encodes it; a fault that alters it needs its fields. It is no abstract class in
+    Python's terms: each response is asked whether it is one, and of those that takes much longer.
     """
 
     __slots__ = ()
 
-    @abstractmethod
     def encode(self, version: int) -> bytes:
         """Return the body of the response, in a version of its API."""
+        raise NotImplementedError
 
-    @abstractmethod
     def fields(self) -> Mapping[str, Any]:
         """Return the fields by their names in `kio`, those of all versions."""
+        raise NotImplementedError
 
 
 @dataclass(slots=True)

@@ -315,8 +315,9 @@ class RequestLog:
             self._kept_bytes += len(frame)
             if self._kept_bytes > MOST_BYTES:
                 self._drop_oldest()
-        for listener in list(self.listeners):
-            listener(seen)
+        if self.listeners:
+            for listener in list(self.listeners):
+                listener(seen)
 
     def _drop_oldest(self) -> None:
         while self._kept and (len(self._kept) > MOST_REQUESTS or self._kept_bytes > MOST_BYTES):

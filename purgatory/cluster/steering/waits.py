@@ -324,10 +324,10 @@ class ClusterWaits(WaitMethods[Coroutine[Any, Any, None]]):
     def __init__(self, cluster: WatchedCluster) -> None:
         self._cluster = cluster
         self._purgatory: AsyncPurgatory | None = None
+        self._pending = 0
 
     def __repr__(self) -> str:
-        pending = 0 if self._purgatory is None else self._purgatory.num_delayed
-        return f"<{type(self).__name__}: {pending} pending>"
+        return f"<{type(self).__name__}: {self._pending} pending>"
 
     def start(self) -> None:
         """Begin, on the loop."""
@@ -340,7 +340,7 @@ class ClusterWaits(WaitMethods[Coroutine[Any, Any, None]]):
 
     def notify(self, event: str) -> None:
         """Check the waits for an event. O(1) if there are none."""
-        if self._purgatory is not None and self._purgatory.watched:
+        if self._pending and self._purgatory is not None:  # counted here: each request calls it
             self._purgatory.notify(event)
 
     def _until(self, wait: Wait, timeout: Timeout) -> Coroutine[Any, Any, None]:
@@ -351,12 +351,15 @@ class ClusterWaits(WaitMethods[Coroutine[Any, Any, None]]):
         if self._purgatory is None:
             raise ClusterError("the cluster was not started")
         timeout_s, missing = checked_timeout_s(timeout), wait.watch(self._cluster)
+        self._pending += 1
         try:
             await self._purgatory.wait(wait.keys, lambda: missing() is None, timeout)
         except TimeoutError:
             raise TimeoutError(f"{wait}: not within {timeout_s:g} s: {missing()}") from None
         except PurgatoryClosedError:
             raise ClusterError(f"{wait}: the cluster was stopped") from None
+        finally:
+            self._pending -= 1
 
 
 def _check_count(name: str, value: int) -> None:

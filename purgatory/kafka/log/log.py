@@ -198,11 +198,6 @@ class LogConfig:
     codec_level: int | None = None
     forces: bool = False
 
-    @property
-    def has_timestamp_limits(self) -> bool:
-        """Whether a record's time may be too far from the leader's."""
-        return self.timestamp_before_max_ms is not None or self.timestamp_after_max_ms is not None
-
 
 class Log:
     """The records of one replica, from ``start_offset`` to before ``end_offset``."""
