@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import re
 import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -34,6 +36,9 @@ LEVELS = ("spark", "databases", "browser", "processes", "wire", "world", "proofs
 
 ONE_WORKER = ("spark", "databases", "browser")
 """The levels whose tests share a session of Spark, a server or a browser: one worker runs them."""
+
+_ROOT = Path(__file__).parents[1]
+_ENGINE = re.compile(r"[\[-](spark|duckdb)[\]-]")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -62,6 +67,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _place(nodeid: str) -> int:
     level = nodeid.split("/")[1]
+    if level == "spark" and not _takes_the_session(nodeid):
+        level = "processes"
     return LEVELS.index(level) if level in LEVELS else len(LEVELS)
 
 
@@ -77,10 +84,26 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     def of_level(nodeid: str) -> object:
         level = nodeid.split("/")[1]
-        return level if level in ONE_WORKER else of_file(nodeid)
+        is_shared = level in ONE_WORKER and (level != "spark" or _takes_the_session(nodeid))
+        return level if is_shared else of_file(nodeid)
 
     scheduling._split_scope = of_level
     return scheduling
+
+
+def _takes_the_session(nodeid: str) -> bool:
+    """Whether a test of Spark's level takes the session, as far as its engine or its file tells.
+
+    The others start a Java of their own, or are of DuckDB: any worker may run them.
+    """
+    file, _, test = nodeid.partition("::")
+    of_engine = _ENGINE.search(test)
+    return of_engine[1] == "spark" if of_engine else _names_a_session(file)
+
+
+@cache
+def _names_a_session(file: str) -> bool:
+    return "spark: SparkSession" in (_ROOT / file).read_text(encoding="utf-8")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -84,9 +84,14 @@ WriteTrace = Callable[..., Path]
 RandomOperations = Callable[[int, int], list[Operation]]
 
 
-@pytest.fixture(scope="session", params=["spark", "duckdb"])
+@pytest.fixture(
+    scope="session", params=[pytest.param("spark", marks=pytest.mark.exhaustive), "duckdb"]
+)
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
-    """Each engine that the jobs run on, in turn: a test holds for both."""
+    """Each engine that the jobs run on, in turn: a test holds for both.
+
+    Spark, which takes seconds for each, by night: by day its tables are compared with DuckDB's.
+    """
     if request.param == "spark":
         yield request.getfixturevalue("spark")
     else:
@@ -108,9 +113,12 @@ def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
-@pytest.fixture(scope="session", params=[pytest.param("spark", marks=pytest.mark.spark), "duckdb"])
+@pytest.fixture(
+    scope="session",
+    params=[pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.exhaustive]), "duckdb"],
+)
 def reader(request: pytest.FixtureRequest) -> ReadingEngine:
-    """Each engine that reads traces."""
+    """Each engine that reads traces; Spark, whose rows are compared with DuckDB's, by night."""
     if request.param == "spark":
         return ReadingSpark(request.getfixturevalue("spark"))
     return ReadingDuckdb()

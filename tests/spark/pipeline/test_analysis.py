@@ -92,8 +92,10 @@ def _write_foreign_traces(traces: Path) -> None:
     _write_lines(traces / "torn", "reads", _reads(4)[:3], more='{"group": "billing", "cons')
     _write_lines(traces / "applied", "sends", _sends(2))
     _write_lines(traces / "applied", "reads", _reads(2))
-    effect = {**READ, "offset": 0, "key": 1, "version": 1, "time_us": 20}
-    effects = [effect, {**effect, "version": 2, "time_us": 21}, {**effect, "offset": 1, "key": 2}]
+    # Keys that are texts: the results show them, and have a table of their numbers.
+    effect = {**READ, "offset": 0, "key": "k-1", "version": 1, "time_us": 20}
+    again, other = {"version": 2, "time_us": 21}, {"offset": 1, "key": "k-2"}
+    effects = [effect, {**effect, **again}, {**effect, **other}]
     _write_lines(traces / "applied", "effects", effects)
 
 
@@ -128,7 +130,7 @@ def analyses(spark: SparkSession, traces: Path) -> Mapping[str, Analyzed]:
     }
 
 
-@pytest.fixture(params=["spark", "duckdb"])
+@pytest.fixture(params=["spark", "duckdb"], ids="of {}".format)
 def analyzed(request: pytest.FixtureRequest, analyses: Mapping[str, Analyzed]) -> Analyzed:
     """One of both."""
     return analyses[request.param]
@@ -215,6 +217,7 @@ def test_an_audit_reads_effects_in_lines_of_json(analyzed: Analyzed) -> None:
         row["anomaly"]: row["count"] for row in _of("applied", analyzed.analysis.rows["audit"])
     }
     assert counts["effect_duplicate"] == 1
+    assert "k-1" in {row["text"] for row in _read(analyzed.out / "ids")}
 
 
 def _of(run_id: str, rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -81,13 +81,13 @@ def _write(
 
 
 @pytest.fixture
-def in_the_shared_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the command take the session of these tests."""
+def in_the_shared_session(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the command take the session of these tests, if it needs one."""
 
     @contextmanager
     def shared(master: str, **_: object) -> Iterator[SparkSession]:
         assert master == "local[2]"
-        yield spark
+        yield request.getfixturevalue("spark")
 
     monkeypatch.setattr("purgatory.pipeline.engines.spark.traces.spark_session", shared)
 
@@ -95,13 +95,22 @@ def in_the_shared_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("engine", ["spark", "duckdb"])
+@pytest.mark.parametrize(
+    ("engine", "job", "read"),
+    [
+        ("spark", "waits", "operations"),
+        pytest.param("spark", "audit", "reads", marks=pytest.mark.exhaustive),
+        ("duckdb", "audit", "reads"),
+    ],
+)
 @pytest.mark.usefixtures("in_the_shared_session")
-def test_audit_ignores_broken_files_of_other_tables(engine: Engine, trace: Path) -> None:
+def test_job_ignores_broken_files_of_other_tables(
+    engine: Engine, job: str, read: str, trace: Path
+) -> None:
     for table in ("operations", "reads"):
         (trace / table / "part-00000.parquet").write_bytes(b"PAR1 and no more")
-    found = run_job("audit", [trace], engine=engine, run_options=RunOptions("local[2]"))
-    assert found.bad_rows == {"run-1": 1}, "of the reads alone"
+    found = run_job(job, [trace], engine=engine, run_options=RunOptions("local[2]"))
+    assert found.bad_rows == {"run-1": 1}, f"of the {read} alone"
 
 
 def test_audit_of_permitted_anomalies_has_status_0(

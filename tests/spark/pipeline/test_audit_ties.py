@@ -51,12 +51,13 @@ def test_no_result_depends_on_the_order_of_rows_or_on_the_engine(spark: SparkSes
     with duckdb.connect() as connection:
         audit, witnesses = result_of(connection, traces, **limits)
         assert len(witnesses) > 1_000
+        of_tied = [[row for row in rows if row["run_id"] in tied] for rows in (audit, witnesses)]
         for _ in range(3):
             for trace in tied.values():
                 for rows in (trace.sends, trace.reads, trace.effects, trace.commits):
                     chance.shuffle(rows)
                 chance.shuffle(trace.transactions)
-            assert result_of(connection, traces, **limits) == (audit, witnesses)
+            assert list(result_of(connection, tied, **limits)) == of_tied
     of_spark = result_of(spark, traces, **limits)
     assert audit == of_spark[0]
     assert len(witnesses) == len(of_spark[1])

@@ -19,6 +19,7 @@ from tests.spark.pipeline.reading_engines import (
     ReadingSpark,
     Rows,
 )
+from tests.spark.pipeline.test_quarantine import LINES, ROWS
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -42,10 +43,22 @@ def test_both_engines_read_the_same_rows(
     assert all(by_duckdb.rows(table) for table in TABLES)
 
 
+def test_both_engines_read_lines_by_hand_alike(spark: SparkSession, tmp_path: Path) -> None:
+    written = {"operations": [line for line, _ in LINES]}
+    for table, row, _ in ROWS:
+        written.setdefault(table, []).append(json.dumps(row).encode())
+    for table, lines in written.items():
+        (tmp_path / f"{table}.jsonl").write_bytes(b"\n".join(lines))
+    by_spark, by_duckdb = ReadingSpark(spark).read(tmp_path), ReadingDuckdb().read(tmp_path)
+    check_alike(by_spark, by_duckdb)
+    assert len(by_spark.quarantine) > 30
+
+
 def check_alike(left: FoundRows, right: FoundRows) -> None:
     """Compare the rows that two engines read."""
     assert _with_parsed(left.quarantine) == _with_parsed(right.quarantine)
     assert left.counts == right.counts
+    assert left.complete == right.complete
     for table in TABLES:
         assert sorted(left.rows(table), key=str) == sorted(right.rows(table), key=str), table
 

@@ -127,7 +127,7 @@ except click.exceptions.Exit as ended:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("where", ["driver", "task"])
+@pytest.mark.parametrize("where", [pytest.param("driver", marks=pytest.mark.exhaustive), "task"])
 def test_full_heap_is_reported_and_the_log_has_the_stack(where: str, tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", _FILLS_THE_HEAP, where],
@@ -149,6 +149,7 @@ def test_full_heap_is_reported_and_the_log_has_the_stack(where: str, tmp_path: P
 
 
 @pytest.mark.spark
+@pytest.mark.exhaustive  # by day Java is killed at calls of its start
 def test_class_that_an_ending_java_lacks_is_reported_as_its_end() -> None:
     ran = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", _FILLS_THE_HEAP, "class"],

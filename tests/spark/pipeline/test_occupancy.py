@@ -45,7 +45,7 @@ def _expected(waits: Sequence[Wait], end_us: int, width_us: int) -> dict[tuple[A
 
 
 def _found(
-    engine: Engine, runs: dict[str, Sequence[Wait]], end_us: int, width_us: int
+    engine: Engine, runs: dict[str, Sequence[Wait]], end_us: int, widths_us: Sequence[int]
 ) -> dict[str, dict[tuple[Any, int], Row]]:
     operations = pa.Table.from_pylist(
         [
@@ -66,7 +66,7 @@ def _found(
         {
             "run_id": list(runs),
             "end_us": [end_us] * len(runs),
-            "width_us": [width_us] * len(runs),
+            "width_us": widths_us,
         }
     )
     tables: dict[str, dict[tuple[Any, int], Row]] = {run_id: {} for run_id in runs}
@@ -129,20 +129,20 @@ _wait = st.tuples(
 
 
 @settings(
-    max_examples=4,
+    max_examples=3,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
-    runs=st.lists(st.lists(_wait, min_size=1, max_size=12), min_size=8, max_size=8),
-    width_us=st.sampled_from([1, 7, 10, 40, 100]),
+    runs=st.lists(st.lists(_wait, min_size=1, max_size=12), min_size=10, max_size=10),
 )
 def test_occupancy_equals_a_count_at_every_microsecond(
-    engine: Engine, runs: list[list[Wait]], width_us: int
+    engine: Engine, runs: list[list[Wait]]
 ) -> None:
     # Many runs at once: Spark's time is per job, not per row.
     named: dict[str, Sequence[Wait]] = {f"run-{n}": waits for n, waits in enumerate(runs)}
-    found = _found(engine, named, 40, width_us)
-    for run_id, waits in named.items():
+    widths_us = [1, 7, 10, 40, 100] * 2
+    found = _found(engine, named, 40, widths_us)
+    for (run_id, waits), width_us in zip(named.items(), widths_us, strict=True):
         expected = _expected(waits, 40, width_us)
         assert found[run_id].keys() == expected.keys()
         for key, row in expected.items():

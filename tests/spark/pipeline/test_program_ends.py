@@ -118,7 +118,10 @@ def _started(command: str, folder: Path, number: int) -> Iterator[subprocess.Pop
 
 @pytest.mark.parametrize("command", _COMMANDS)
 def test_hanging_start_of_java_ends_with_the_command(command: str, folder: Path) -> None:
-    for number, status in _STATUSES.items():
+    # Each command with one signal, and one command, and a program, with each.
+    one = list(_STATUSES)[list(_COMMANDS).index(command) % len(_STATUSES)]
+    chosen = _STATUSES if command in ("waits", "program") else {one: _STATUSES[one]}
+    for number, status in chosen.items():
         with _started(command, folder, number) as process:
             process.send_signal(number)
             by_s = time.monotonic() + _MOST_S

@@ -192,12 +192,12 @@ mangled = st.one_of(
 
 
 @settings(
-    max_examples=4,
+    max_examples=2,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-@given(st.lists(mangled, min_size=60, max_size=150))
+@given(st.lists(mangled, min_size=150, max_size=250))
 def test_input_rows_are_read_or_quarantined(
     reader: ReadingEngine, tmp_path_factory: pytest.TempPathFactory, lines: list[bytes]
 ) -> None:

@@ -38,6 +38,7 @@ class PlanningEngine(SparkEngine):
 
     def __init__(self, session: SparkSession, folder: Path) -> None:
         super().__init__(session, f"file:{folder}")
+        self._empty = folder
         self.plans: dict[str, str] = {}
 
     def run(self, statements: Iterable[Statement]) -> None:
@@ -45,7 +46,7 @@ class PlanningEngine(SparkEngine):
             table = self.session.sql(one.query)
             if one.kept:
                 self.plans[one.name] = table._jdf.queryExecution().executedPlan().toString()
-                table.limit(0).write.parquet(f"{self._folder}/{one.name}")
+                (self._empty / one.name).mkdir()
                 table = self.session.read.schema(table.schema).parquet(f"{self._folder}/{one.name}")
             table.createOrReplaceTempView(one.name)
 

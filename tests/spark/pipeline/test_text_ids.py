@@ -119,7 +119,10 @@ def test_texts_with_colliding_ids_are_refused_by_name(
         reader.read(trace)
 
 
-@pytest.mark.parametrize("engine", ["duckdb", pytest.param("spark", marks=pytest.mark.spark)])
+@pytest.mark.parametrize(
+    "engine",
+    ["duckdb", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.exhaustive])],
+)
 def test_audit_shows_the_texts(
     engine: Engine, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from purgatory.cli.main import main
 from purgatory.pipeline.engines.result_folder import check_uri_output, uri_output_folder
-from purgatory.pipeline.errors import OutputError, PipelineError, TraceError
+from purgatory.pipeline.errors import OutputError, PipelineError, SessionError, TraceError
 from purgatory.pipeline.ingest.hadoop_files import HadoopFiles
 from purgatory.pipeline.ingest.spark_reader import read_traces
 from purgatory.pipeline.ingest.stores import StoreError, Uri, parse_location, without_hadoop
@@ -281,7 +281,16 @@ def test_occupied_place_for_results_is_refused(spark: SparkSession, store: Bucke
         pytest.fail("there is no folder to write to")
 
 
-def test_spark_connect_takes_no_uri(connect: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_session_of_connect_takes_no_uri() -> None:
+    session = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    with pytest.raises(SessionError, match="a Spark Connect server lists and moves no files"):
+        HadoopFiles(session)
+
+
+@pytest.mark.exhaustive
+def test_command_through_connect_takes_no_uri(
+    connect: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert main(["waits", "s3a://bucket/runs", "--master", connect]) == 2
     [line] = without_clients_lines(capfd.readouterr().err).splitlines()
     assert "a Spark Connect server lists and moves no files" in line

@@ -24,13 +24,20 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 @pytest.mark.parametrize(
     ("number", "how"),
     [
+        # All pairs of options.
         (0, {"by_topic": True}),
         (3_000, {}),
-        (3_000, {"by_topic": True}),
-        (3_000, {"by_topic": True, "window_us": 500, "percentiles": "approximate"}),
         (300, {"by_topic": True, "window_us": 300}),
+        (3_000, {"by_topic": True, "percentiles": "approximate"}),
         (3_000, {"window_us": 300, "percentiles": "approximate"}),
-        (300, {"percentiles": "approximate"}),
+        *(
+            pytest.param(*case, marks=pytest.mark.exhaustive)
+            for case in (
+                (3_000, {"by_topic": True}),
+                (3_000, {"by_topic": True, "window_us": 500, "percentiles": "approximate"}),
+                (300, {"percentiles": "approximate"}),
+            )
+        ),
     ],
 )
 def test_both_engines_have_the_same_waits(

@@ -40,7 +40,10 @@ def test_longest_wait_is_not_rounded() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("number", [1, 2, 3, 999])
+@pytest.mark.parametrize(
+    "number",
+    [1, 999, *(pytest.param(number, marks=pytest.mark.exhaustive) for number in (2, 3))],
+)
 def test_simulation_analysis_and_live_jobs_agree_on_percentiles(
     spark: SparkSession, number: int
 ) -> None:

@@ -80,6 +80,7 @@ def test_deleted_topic_ends_the_query(tmp_path: Path, engine: str) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.exhaustive  # by day a stand-in for Java is killed while it starts for each command
 def test_java_killed_while_it_starts_is_a_transient_error(tmp_path: Path) -> None:
     with ThreadedCluster(ClusterConfig(brokers=1)) as kafka:
         kafka.create_topic("changes")

@@ -97,6 +97,7 @@ def test_new_partitions_and_topics_come_into_a_running_query(
     assert sorted(found) == [(topic, 2, b"new"), (f"{topic}-more", 0, b"more")]
 
 
+@pytest.mark.exhaustive  # by day without Spark, in its order of calls
 def test_retention_stops_a_stream_or_leaves_a_marked_gap(
     spark: SparkSession, cluster: ThreadedCluster, topic: str, tmp_path: Path
 ) -> None:

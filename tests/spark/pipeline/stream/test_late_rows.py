@@ -16,7 +16,7 @@ from tests.spark.pipeline.stream.test_windowed_waits import rows_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
-_PAUSE_S = 100
+_PAUSE_S = 60
 _BUSY_PER_S = 20
 _TIMES = ("--window", "5s", "--watermark", "2s", "--most-rows", "400")
 
@@ -46,5 +46,5 @@ def test_quiet_partition_makes_no_row_of_a_busy_one_late(
     counted = {"Produce": 0, "Fetch": 0}
     for row in rows_in(out / "waits"):
         counted[row["purgatory"]] += row["operations"]
-    # The newest row is of the second 110, so the windows up to 105 are closed.
-    assert counted == {"Produce": 95 * _BUSY_PER_S, "Fetch": 95}
+    # The newest row is of the second 70, so the windows up to 65 are closed.
+    assert counted == {"Produce": 55 * _BUSY_PER_S, "Fetch": 55}

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import subprocess
 import sys
-import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,8 +17,7 @@ from pyspark.sql import SparkSession
 
 from purgatory.cli.main import main
 from purgatory.pipeline.errors import SessionError
-from purgatory.sweeps.plan import load_plan
-from purgatory.sweeps.run import missing, write_package
+from purgatory.sweeps.run import write_package
 from tests.spark.pipeline.sweeps.small_sweeps import GRID, write_sweep
 
 ROOT = Path(__file__).parents[4]
@@ -164,34 +160,6 @@ def test_failed_session_and_interrupt_have_their_own_status(
         )
     else:
         assert said == "purgatory sweep: no Java"
-
-
-@pytest.mark.spark
-@pytest.mark.slow
-def test_ctrl_c_ends_the_command_and_the_same_command_resumes(tmp_path: Path) -> None:
-    """A real process, since the signal has to find its way past Spark's own handlers."""
-    timeouts = ", ".join(str(10 * number) for number in range(1, 2_001))
-    file, out = write_grid(tmp_path, timeouts), tmp_path / "out"
-    command = [sys.executable, "-m", "purgatory", "sweep", str(file), "--out", str(out)]
-    process = subprocess.Popen(
-        [*command, "--master", "local[2]"],
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        start_new_session=True,
-    )
-    try:
-        while process.poll() is None and not list(out.glob("parts/part-*.parquet")):
-            time.sleep(0.05)  # until something is done: there is nothing to wait on
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does it
-        _, told = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    assert process.returncode == 130, told
-    assert told.splitlines()[-1].startswith("purgatory sweep: interrupted; results so far are in")
-    assert "Traceback" not in told
-    plan = load_plan(file)
-    assert 0 < len(missing(plan, out)) < plan.scenarios
 
 
 def test_project_runs_from_the_file_sent_to_workers(tmp_path: Path) -> None:
