@@ -11,28 +11,35 @@ import pytest
 from purgatory.cli.main import main
 from tests.spark.pipeline.conftest import simulated
 
-__all__ = ["Compared", "compared", "simulated"]
+__all__ = ["Compared", "compared", "short_runs", "simulated"]
 
 Compared = Callable[..., Path]
 """The folder of a report that compares groups of runs by their names, made once for all tests."""
 
 
 @pytest.fixture(scope="session")
-def compared(tmp_path_factory: pytest.TempPathFactory) -> Compared:
-    """Of four runs each: ``one``, ``other`` that differs by chance, and ``slow``."""
-    traces, reports = tmp_path_factory.mktemp("traces"), tmp_path_factory.mktemp("reports")
+def short_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three traces each in ``one``, in ``other``, which differs by chance, and in ``slow``."""
+    traces = tmp_path_factory.mktemp("traces")
     kinds = {"one": ("steady", 1, "1s"), "other": ("steady", 11, "1s")}
     for name, (scenario, first, lasts) in {**kinds, "slow": ("slow-follower", 1, "6s")}.items():
-        for seed in range(first, first + 4):
+        for seed in range(first, first + 3):
             place = str(traces / name / str(seed))
             options = ["--seed", str(seed), "--duration", lasts, "--quiet", "--trace", place]
             assert main(["simulate", scenario, *options]) == 0
+    return traces
+
+
+@pytest.fixture(scope="session")
+def compared(short_runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Compared:
+    """Makes a report of some of the short runs, or finds it made."""
+    reports = tmp_path_factory.mktemp("reports")
 
     @cache
     def report(*groups: str) -> Path:
         out = reports / "-".join(group.replace("/", "") for group in groups)
         options = ["--out", str(out), "--engine", "duckdb", "--no-progress"]
-        assert main(["analyze", *(str(traces / group) for group in groups), *options]) == 0
+        assert main(["analyze", *(str(short_runs / group) for group in groups), *options]) == 0
         return out
 
     return report

@@ -29,10 +29,6 @@ from tests.databases.shared.servers import (
 )
 from tests.processes.examples.conftest import EXAMPLES, ROOT, free_port
 
-RELAYS = ("unix", "postgres", "redis")
-WORKERS = 4
-"""So many share a folder; a channel of a server is the same for two."""
-
 
 @contextmanager
 def running_example(
@@ -98,20 +94,7 @@ def running_nats() -> Iterator[str]:
         server.wait()
 
 
-@pytest.fixture(params=RELAYS)
-def relay(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The value of RELAY."""
-    if request.param == "unix":
-        yield str(tmp_path / "s")
-    elif request.param == "redis":
-        with running_redis(tmp_path) as redis:
-            yield redis.url()
-    else:
-        with running_pausable_postgres() as postgres:
-            yield postgres.url()
-
-
-def test_post_in_one_worker_completes_the_polls_of_all(relay: str, tmp_path: Path) -> None:
+def test_post_in_one_worker_completes_the_polls_of_all(tmp_path: Path) -> None:
     async def main(url: str) -> list[int | None]:
         # A connection of its own for each poll, so that they spread over the workers.
         connector = aiohttp.TCPConnector(limit=0, force_close=True)
@@ -130,8 +113,7 @@ def test_post_in_one_worker_completes_the_polls_of_all(relay: str, tmp_path: Pat
                     assert await response.json() == 1
             return list(await asyncio.gather(*polls))
 
-    workers = WORKERS if relay.startswith("/") else 2
-    with running_example("shared_long_poll", relay, tmp_path, workers) as url:
+    with running_example("shared_long_poll", str(tmp_path / "s"), tmp_path, 4) as url:
         assert Counter(asyncio.run(main(url))) == {1: 80}
 
 
@@ -153,8 +135,9 @@ def test_two_workers_survive_a_lost_relay_and_answer_at_sigterm(kind: str, tmp_p
 
             return list(await asyncio.gather(*map(get, queries)))
 
-    async def post(url: str) -> int:
-        async with aiohttp.ClientSession() as session, session.post(f"{url}/counters/a") as done:
+    async def post(url: str, name: str) -> int:
+        counter = f"{url}/counters/{name}"
+        async with aiohttp.ClientSession() as session, session.post(counter) as done:
             assert done.status == 200
             number: int = await done.json()
             return number
@@ -169,9 +152,12 @@ def test_two_workers_survive_a_lost_relay_and_answer_at_sigterm(kind: str, tmp_p
 
             bad = [f"a?{query}" for query in ("wait=nan", "wait=-1", f"above={2**70}", "above=x")]
             assert {status for status, _ in asyncio.run(get_all(url, bad))} == {422}
+            waiting = later(["b?above=0&wait=60"] * polls)
+            assert asyncio.run(post(url, "b")) == 1
+            assert waiting.result(60) == [(200, 1)] * polls
             waiting = later(["a?above=0&wait=60"] * polls)
             relay.kill()
-            assert asyncio.run(post(url)) == 1
+            assert asyncio.run(post(url, "a")) == 1
             # Without the relay the next read of the store tells: each 5 s.
             assert waiting.result(60) == [(200, 1)] * polls
             relay.start()
