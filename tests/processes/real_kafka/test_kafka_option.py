@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from purgatory.real_kafka import KafkaFiles
+from tests.processes.cli.conftest import RunCommand
 from tests.world.virtual.pytest_run import run_pytest
 
 _TESTS = """
@@ -72,7 +71,8 @@ def is_running(process: int) -> bool:
     return True
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive  # as all tests that start a real Kafka
+@pytest.mark.timeout(900)
 def test_killed_pytest_leaves_no_java(kafka_files: KafkaFiles, tmp_path: Path) -> None:
     status, said = run_pytest(tmp_path, f"--kafka={kafka_files.jars}", "-vs", text=_TESTS)
     assert status == -signal.SIGKILL, said
@@ -116,13 +116,6 @@ def test_strict_option_fails_what_only_ours_can_do(kafka_files: KafkaFiles, tmp_
     assert re.search(r"^virtual time: not with a real Kafka", said, re.MULTILINE)
 
 
-def command(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run ``purgatory cluster``."""
-    started = [sys.executable, "-m", "purgatory", "cluster", *words]
-    return subprocess.run(started, capture_output=True, text=True, check=False)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -130,8 +123,10 @@ def command(*words: str) -> subprocess.CompletedProcess[str]:
         (("--kafka", "4.3.1", "--metrics-port", "0"), "--metrics-port: not with --kafka"),
     ],
 )
-def test_cluster_command_without_a_kafka_is_one_line(words: tuple[str, ...], said: str) -> None:
-    ran = command(*words)
-    assert ran.returncode == 2
-    (line,) = ran.stderr.splitlines()
+def test_cluster_command_without_a_kafka_is_one_line(
+    run_command: RunCommand, words: tuple[str, ...], said: str
+) -> None:
+    ran = run_command("cluster", *words)
+    assert ran.status == 2
+    (line,) = ran.err.splitlines()
     assert line.startswith(f"purgatory cluster: {said}")
