@@ -7,13 +7,12 @@ order; without, duplicates and reorderings are where the configuration permits t
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
+from purgatory.cli.main import main
 from tests.processes.cluster.load_and_faults import PRODUCERS, run
 
 SECONDS = 8
@@ -27,14 +26,8 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     acknowledged = run(SECONDS, SEED, folder / "trace")
     assert acknowledged.keys() == PRODUCERS.keys()
     assert min(acknowledged.values()) > 100, "clients got through between the faults"
-    command = [sys.executable, "-m", "purgatory", "audit", "--engine", "duckdb"]
-    audited = subprocess.run(
-        [*command, str(folder / "trace"), "--out", str(folder / "audit")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert audited.returncode == 0, audited.stdout + audited.stderr
+    words = ["audit", "--engine", "duckdb", str(folder / "trace"), "--out", str(folder / "audit")]
+    assert main(words) == 0
     head = json.loads((folder / "trace" / "run.json").read_text())
     assert head["complete"]
     rows: list[dict[str, Any]] = pq.read_table(folder / "audit" / "audit").to_pylist()

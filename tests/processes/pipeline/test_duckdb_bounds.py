@@ -31,7 +31,7 @@ from purgatory.pipeline.signals import stop_computation
 from tests.benchmarks.large_traces import write_large_trace
 from tests.benchmarks.planted_blocks import Shape
 
-_SPILLING = "CREATE TEMP TABLE spilled AS SELECT range AS n, random() AS r FROM range(40000000)"
+_SPILLING = "CREATE TEMP TABLE spilled AS SELECT range AS n, random() AS r FROM range(12000000)"
 
 
 @pytest.fixture(scope="module")

@@ -146,7 +146,7 @@ def test_commands_print_the_same_for_s3_as_for_a_folder(
     for name in ("ü ?#+&", "second"):
         store.put_folder((runs / name).resolve(), f"{runs.name}/{name}")
     store.put(f"{runs.name}/")  # as some tools mark a folder
-    for job in ("audit", "waits", "occupancy", "analyze"):
+    for job in ("audit", "analyze"):
         said = []
         for uri, out in (
             (str(runs), tmp_path / job),

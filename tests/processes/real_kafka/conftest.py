@@ -11,10 +11,11 @@ import pytest
 from purgatory.cluster import ClusterError
 from purgatory.pipeline.engines.spark.java import cache_folder
 from purgatory.real_kafka import KafkaFiles, find_kafka
+from tests.processes.cli.conftest import run_command
 from tests.recorded.recordings import NEWEST
 from tests.wire.proxy.conftest import pytest_configure
 
-__all__ = ["pytest_configure"]
+__all__ = ["pytest_configure", "run_command"]
 
 _BUILT = Path(__file__).parents[3] / "build" / "real-kafka" / NEWEST
 

@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from purgatory.real_kafka import KafkaFiles
+from tests.processes.cli.conftest import RunCommand
 from tests.world.virtual.pytest_run import run_pytest
 
 _TESTS = """
@@ -82,13 +83,11 @@ def assert_ends(process: int) -> None:
     assert not is_running(process)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive  # as all tests that start a real Kafka
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("ended_by", "status"),
-    [
-        ("SIGKILL", -signal.SIGKILL),
-        pytest.param("SIGINT", pytest.ExitCode.INTERRUPTED, marks=pytest.mark.exhaustive),
-    ],
+    [("SIGKILL", -signal.SIGKILL), ("SIGINT", pytest.ExitCode.INTERRUPTED)],
 )
 def test_ended_pytest_leaves_no_java(
     kafka_files: KafkaFiles,
@@ -137,13 +136,6 @@ def test_strict_option_fails_what_only_ours_can_do(kafka_files: KafkaFiles, tmp_
     assert re.search(r"^virtual time: not with a real Kafka", said, re.MULTILINE)
 
 
-def command(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run ``purgatory cluster``."""
-    started = [sys.executable, "-m", "purgatory", "cluster", *words]
-    return subprocess.run(started, capture_output=True, text=True, check=False)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -151,10 +143,12 @@ def command(*words: str) -> subprocess.CompletedProcess[str]:
         (("--kafka", "4.3.1", "--metrics-port", "0"), "--metrics-port: not with --kafka"),
     ],
 )
-def test_cluster_command_without_a_kafka_is_one_line(words: tuple[str, ...], said: str) -> None:
-    ran = command(*words)
-    assert ran.returncode == 2
-    (line,) = ran.stderr.splitlines()
+def test_cluster_command_without_a_kafka_is_one_line(
+    run_command: RunCommand, words: tuple[str, ...], said: str
+) -> None:
+    ran = run_command("cluster", *words)
+    assert ran.status == 2
+    (line,) = ran.err.splitlines()
     assert line.startswith(f"purgatory cluster: {said}")
 
 

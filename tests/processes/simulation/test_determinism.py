@@ -138,16 +138,13 @@ def test_another_seed_gives_another_trace(trace: Path, tmp_path: Path) -> None:
     assert not set(other.values()) & set(digests(trace).values())
 
 
-@pytest.mark.parametrize("hash_seed", ["0", "4711"])
-def test_seed_gives_the_same_bytes_despite_other_hash_seeds(
-    hash_seed: str, trace: Path, tmp_path: Path
-) -> None:
+def test_seed_gives_the_same_bytes_despite_another_hash_seed(trace: Path, tmp_path: Path) -> None:
     scenario = tmp_path / "everything.toml"
     scenario.write_text(EVERYTHING)
     ran = subprocess.run(
         [sys.executable, "-m", "purgatory", "simulate", str(scenario), "--quiet", "--trace", "out"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONHASHSEED": "4711", "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,

@@ -21,6 +21,7 @@ from purgatory.view.errors import ViewError
 from purgatory.view.page_server import check_address
 from purgatory.view.replay_server import ReplayServer
 from purgatory.view.time_travel import TracedRun
+from tests.processes.cli.conftest import RunCommand
 
 Ask = Callable[..., Awaitable[tuple[int, Any]]]
 
@@ -142,23 +143,22 @@ def test_unusable_address_is_reported(run: TracedRun, host: str, message: str) -
         check_address(host, 0)
 
 
-def test_simulation_is_not_run_if_the_port_of_its_view_is_occupied() -> None:
+def test_simulation_is_not_run_if_the_port_of_its_view_is_occupied(
+    run_command: RunCommand,
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         options = ["--view", "--no-open", "--view-port", port]
-        ran = subprocess.run(
-            [sys.executable, "-m", "purgatory", "simulate", "slow-follower", *options],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-    assert ran.returncode == 2 and ran.stdout == ""
-    assert ran.stderr.count("\n") == 1 and "the port is taken" in ran.stderr
+        ran = run_command("simulate", "slow-follower", *options)
+    assert ran.status == 2 and ran.out == ""
+    assert ran.err.count("\n") == 1 and "the port is taken" in ran.err
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wait_s", [0.0, 0.2, 0.5, 1.0, 2.0])
+@pytest.mark.parametrize(
+    "wait_s",
+    [0.0, 0.5, *(pytest.param(wait_s, marks=pytest.mark.exhaustive) for wait_s in (0.2, 1.0, 2.0))],
+)
 def test_ctrl_c_ends_the_command_cleanly(folder: Path, wait_s: float) -> None:
     """Also while the audit computes, which is when it is pressed most."""
     command = [sys.executable, "-m", "purgatory", "view", str(folder), "--no-open"]
@@ -171,11 +171,12 @@ def test_ctrl_c_ends_the_command_cleanly(folder: Path, wait_s: float) -> None:
         assert process.stderr.read() == b""
 
 
-def test_folder_without_a_trace_ends_the_command_with_one_line(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "purgatory", "view", str(tmp_path), "--no-open"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode == 2 and ended.stdout == ""
-    assert ended.stderr.count("\n") == 1 and "is no trace" in ended.stderr
+def test_folder_without_a_trace_ends_the_command_with_one_line(
+    run_command: RunCommand, tmp_path: Path
+) -> None:
+    ended = run_command("view", str(tmp_path), "--no-open")
+    assert ended.status == 2 and ended.out == ""
+    assert ended.err.count("\n") == 1 and "is no trace" in ended.err
 
 
 @pytest.mark.slow
