@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,8 +48,8 @@ def test_of_something_else(tmp_path):
 """
 
 
-def _pytest(folder: Path, *words: str, text: str = _TESTS) -> tuple[int, str]:
-    return run_pytest(folder, "--virtual-no-shrink", *words, text=text)
+def _pytest(folder: Path, *words: str, text: str = _TESTS, start: str = "") -> tuple[int, str]:
+    return run_pytest(folder, "--virtual-no-shrink", *words, text=text, start=start)
 
 
 def test_marked_test_reports_the_command_of_a_failed_seed(
@@ -155,12 +153,8 @@ def test_repeat_command_is_relative_to_the_start_folder(tmp_path: Path) -> None:
     said = _pytest(tmp_path, text=_FAULTS)[1]
     assert "pytest test_it.py::test_it" in said
     (tmp_path / "inner").mkdir()
-    words = ["-p", "no:cacheprovider", "--virtual-no-shrink", "--rootdir", "..", ".."]
-    command = [sys.executable, "-m", "pytest", *words]
-    done = subprocess.run(
-        command, cwd=tmp_path / "inner", capture_output=True, text=True, check=False
-    )
-    assert "pytest ../test_it.py::test_it --virtual-seed 0" in done.stdout
+    said = _pytest(tmp_path, "--rootdir", "..", "..", text=_FAULTS, start="inner")[1]
+    assert "pytest ../test_it.py::test_it --virtual-seed 0" in said
 
 
 @pytest.mark.slow
