@@ -447,14 +447,17 @@ class Simulation:
 def _relaxed_garbage_collection() -> Iterator[None]:
     """Collect garbage less often: a run makes millions of objects, hardly any of them cyclic."""
     before = gc.get_threshold()
+    is_callers = gc.get_freeze_count() > 0  # frozen by the program around, and to stay so
     gc.collect()
     try:
-        gc.freeze()
+        if not is_callers:
+            gc.freeze()
         gc.set_threshold(500_000, 20, 100)
         yield
     finally:
         gc.set_threshold(*before)
-        gc.unfreeze()
+        if not is_callers:
+            gc.unfreeze()
 
 
 def _merge_tables(*tables: Tables | None) -> Tables | None:
