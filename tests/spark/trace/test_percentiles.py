@@ -15,12 +15,8 @@ from pyspark.sql import SparkSession
 
 from purgatory.pipeline import waits
 from purgatory.simulation.latencies import Waits
-from purgatory.stream.windowed_waits import (
-    State,
-    Watermark,
-    close_windows,
-    count_batch,
-)
+from purgatory.stream.watermark import Watermark
+from purgatory.stream.windowed_waits import State, close_windows, count_batch
 from purgatory.trace.percentiles import DECIMALS, PERCENTILES, percentiles
 
 
