@@ -33,7 +33,7 @@ CONTROLLERS = 100
 
 _More = Callable[[int], Mapping[str, object]]
 
-_STARTS_S, _STOPS_S = 120.0, 20.0
+_STARTS_S, _STOPS_S = 300.0, 20.0
 
 
 class RealKafkaError(Exception):

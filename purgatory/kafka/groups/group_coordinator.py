@@ -161,6 +161,7 @@ class GroupCoordinator:
             self.check_join(group_id, join_request)
             self._check_joining(group_id)
             group = self.groups.get(group_id)
+            is_new = group is None
             if group is None:
                 if member_id:
                     raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -172,8 +173,10 @@ class GroupCoordinator:
                 member = self._member_to_join(
                     group, member_id, join_request, require_known_member_id
                 )
-            finally:
-                self._drop_if_unused(group)
+            except GroupRefusal:
+                if is_new and not group.pending_members:
+                    del self.groups[group_id]
+                raise
             # A request that waits already was abandoned by the member, which now repeats it.
             member.respond_join(JoinGroupResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
             former = member.join_request
@@ -208,16 +211,6 @@ class GroupCoordinator:
         minimum, maximum = self.config.min_session_timeout_ms, self.config.max_session_timeout_ms
         if not minimum <= join_request.session_timeout_ms <= maximum:
             raise GroupRefusal(ErrorCode.INVALID_SESSION_TIMEOUT)
-
-    def _drop_if_unused(self, group: Group) -> None:
-        """Forget a group that never had a member, nor a pending one."""
-        used = group.members or group.pending_members or group.generation
-        if (
-            not used
-            and group.state is GroupState.EMPTY
-            and self.groups.get(group.group_id) is group
-        ):
-            del self.groups[group.group_id]
 
     def _member_to_join(
         self,
@@ -391,10 +384,9 @@ class GroupCoordinator:
             self._remove(group, member, "session timeout")
 
     def remove_pending_member(self, group: Group, member_id: str) -> None:
-        """Remove a pending member id that did not join in time."""
+        """Remove a pending member id that did not join in time; as in Kafka, its group stays."""
         group.pending_members.discard(member_id)
         self.rebalances.check_and_complete(group.join_key)
-        self._drop_if_unused(group)
 
     # Sync, heartbeat, leave.
 

@@ -358,6 +358,20 @@ async def generations(recorder: Recorder) -> None:
         await _asked_and_left(recorder, syncs)
 
 
+async def never_came(recorder: Recorder) -> None:
+    """A group of a member that asked for its id, and didn't join with it within its session."""
+    both = _Members(recorder, recorder.name("nc"))
+    body = join_body(both.group, session_ms=200)
+    asked = (await both.ask("JoinGroup", 9, "asks", body))["MemberId"]
+    await asyncio.sleep(1.5)
+    await both.describe("never came")
+    body = join_body(both.group, asked, session_ms=200)
+    await both.ask("JoinGroup", 9, "came too late", body)
+    await both.describe("came too late")
+    await both.ask("DeleteGroups", 2, "empty", {"GroupsNames": [both.group]})
+    await both.describe("deleted")
+
+
 async def _asked_and_left(recorder: Recorder, syncs: bool) -> None:
     group = recorder.name(f"asked{syncs:d}")
     both = _Members(recorder, group)

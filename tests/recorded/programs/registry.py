@@ -61,6 +61,7 @@ _PROGRAMS: Sequence[Program] = (
     groups.static_members_wait,
     groups.late_members,
     groups.generations,
+    groups.never_came,
     offsets.commits,
     offsets.last_offset,
     offsets.members_commits,

@@ -178,14 +178,16 @@ def test_new_member_gets_an_id_first_and_is_pending(world: GroupWorld) -> None:
     assert world.group.members.keys() == {one.member_id, two.member_id}
 
 
-def test_unused_member_id_expires_with_its_group(world: GroupWorld) -> None:
+def test_unused_member_id_expires_without_its_group(world: GroupWorld) -> None:
     one = world.client()
     one.get_id()
     world.pass_time(SESSION_MS - 1)
     assert world.group.pending_members == {one.member_id}
     world.pass_time(1)
-    assert world.coordinator.groups == {}
+    assert not world.group.pending_members
+    assert world.group.state is GroupState.EMPTY, "as in Kafka, it is there"
     assert one.join().code is ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.group.state is GroupState.EMPTY, "a refused member doesn't end it"
 
 
 def test_pending_member_can_leave(world: GroupWorld) -> None:
