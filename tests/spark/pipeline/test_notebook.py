@@ -23,7 +23,9 @@ NOTEBOOK = ROOT / "docs" / "finding.ipynb"
 
 @pytest.fixture(name="notebook")
 def fixture_notebook() -> nbformat.NotebookNode:
-    return nbformat.reads(NOTEBOOK.read_text(encoding="utf-8"), as_version=4)  # type: ignore[no-untyped-call]
+    text = NOTEBOOK.read_text(encoding="utf-8")
+    notebook: nbformat.NotebookNode = nbformat.reads(text, as_version=4)  # type: ignore[no-untyped-call]
+    return notebook
 
 
 def _cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
