@@ -259,9 +259,8 @@ def test_java_killed_at_any_call_of_the_start_is_reported(tmp_path: Path) -> Non
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    "named_by", ["variable", pytest.param("file", marks=pytest.mark.exhaustive)]
-)
+@pytest.mark.exhaustive  # by day Java would refuse two collectors in all tests that name one
+@pytest.mark.parametrize("named_by", ["variable", "file"])
 def test_collector_of_the_user_takes_precedence(
     named_by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,8 +24,8 @@ NOTEBOOK = ROOT / "docs" / "finding.ipynb"
 @pytest.fixture(name="notebook")
 def fixture_notebook() -> nbformat.NotebookNode:
     text = NOTEBOOK.read_text(encoding="utf-8")
-    read: nbformat.NotebookNode = nbformat.reads(text, as_version=4)  # type: ignore[no-untyped-call]
-    return read
+    notebook: nbformat.NotebookNode = nbformat.reads(text, as_version=4)  # type: ignore[no-untyped-call]
+    return notebook
 
 
 def _cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:

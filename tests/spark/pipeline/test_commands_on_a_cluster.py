@@ -1,12 +1,16 @@
-"""The lines of docs/storage.md for spark-submit, run on a real standalone cluster."""
+"""Commands on one standalone cluster: the lines of docs/storage.md for spark-submit, and an audit,
+with transactions, beside which a worker dies.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
 import sys
 import zipfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,9 +19,11 @@ import pyarrow.parquet as pq
 import pyspark
 import pytest
 
+from tests.benchmarks.large_traces import write_large_trace
+from tests.benchmarks.planted_blocks import Shape
 from tests.spark.pipeline.cluster import Cluster, command_environment
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[3]
 DOCUMENT = (ROOT / "docs" / "storage.md").read_text(encoding="utf-8")
@@ -72,3 +78,33 @@ def test_documented_lines_run(
     everything = [row for row in rows if (row["kind"], row["outcome"]) == ("all", "all")]
     assert sum(row["operations"] for row in everything if row["topic"] == "*") == 8
     assert any("Registered app purgatory" in line for line in cluster.master.lines)
+
+
+def test_audit_on_a_cluster_survives_a_killed_worker(cluster: Cluster, tmp_path: Path) -> None:
+    trace, out = tmp_path / "trace", tmp_path / "out"
+    write_large_trace(trace, Shape(60_000, planted=15))
+    expected = json.loads((trace / "expected.json").read_text("utf-8"))
+    before = len(cluster.master.lines)
+    with subprocess.Popen(
+        [
+            *(sys.executable, "-m", "purgatory", "audit", str(trace), "--out", str(out)),
+            *("--engine", "spark", "--master", cluster.address, "--progress"),
+        ],
+        env=command_environment(["spark.sql.shuffle.partitions=3"]),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if " tasks done" in line:  # the first of many
+                break
+        cluster.workers.pop().kill()
+        _, errors = process.communicate(timeout=800)
+    cluster.add_worker().wait_for("Successfully registered with master")
+    assert process.returncode == 1, errors
+    cluster.master.wait_for(r"Removing worker|Removing executor .* because", after=before)
+    found: Counter[str] = Counter()
+    for row in pq.read_table(out / "audit").to_pylist():
+        found[row["anomaly"]] += row["count"]
+    assert found == expected
