@@ -1,4 +1,4 @@
-"""The fixtures of `tests/spark/pipeline`, and short runs to compare."""
+"""Short runs, and reports that compare them, made once for all tests."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from purgatory.cli.main import main
-from tests.spark.pipeline.conftest import simulated
 
-__all__ = ["Compared", "compared", "short_runs", "simulated"]
+__all__ = ["Compared", "compared", "short_runs"]
 
 Compared = Callable[..., Path]
 """The folder of a report that compares groups of runs by their names, made once for all tests."""

@@ -41,21 +41,17 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def pages(
-    simulated: Path,
-    short_runs: Path,
-    compared: Compared,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Path:
+def pages(short_runs: Path, compared: Compared, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a page of each kind."""
     folder = tmp_path_factory.mktemp("pages")
-    _run("analyze", str(simulated / "slow-follower"), "--out", str(folder / "analyze"))
+    slow = str(short_runs / "slow/1")
+    _run("analyze", slow, "--out", str(folder / "analyze"))
     reports = {"analyze": folder / "analyze", "compared": compared("one/1", "slow/1")}
     for name, report in reports.items():
         (folder / f"{name}.html").symlink_to(report / "report.html")
     for job in ("waits", "occupancy", "audit"):
         page, out = folder / f"{job}.html", folder / job
-        _run(job, str(short_runs / "slow/1"), "--report", str(page), "--out", str(out))
+        _run(job, slow, "--report", str(page), "--out", str(out))
     (folder / "sweep.html").write_text(_sweep(), encoding="utf-8")
     return folder
 
