@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+WITHOUT_OTHERS = ("-p", "no:cacheprovider", "-p", "no:faker", "-p", "no:hypothesispytest")
+"""No plugins that these tests don't use: they are a third of such a process."""
 INI = "[pytest]\naddopts = --strict-markers\n"
 
 
@@ -14,7 +16,7 @@ def run_pytest(folder: Path, *words: str, text: str, ini: str = INI) -> tuple[in
     """Run a file of tests; return the exit status, and the output."""
     (folder / "test_it.py").write_text(text)
     (folder / "pytest.ini").write_text(ini)
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *words]
+    command = [sys.executable, "-m", "pytest", *WITHOUT_OTHERS, *words]
     environment = {name: value for name, value in os.environ.items() if "PYTEST" not in name}
     environment.pop("PYTHONHASHSEED", None)
     done = subprocess.run(
