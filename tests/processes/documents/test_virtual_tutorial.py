@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.documents.documents import ROOT
+from tests.world.virtual.pytest_run import WITHOUT_OTHERS
 
 DOCUMENT = ROOT / "docs" / "virtual-tutorial.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")
@@ -30,7 +31,7 @@ def _pytest(folder: Path, service: str, *words: str) -> tuple[int, str]:
         name: value for name, value in os.environ.items() if not name.startswith(left_out)
     }
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words],
+        [sys.executable, "-m", "pytest", "-q", *WITHOUT_OTHERS, *words],
         cwd=folder,
         env=environment | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -65,7 +66,7 @@ def test_account_is_overdrawn_in_the_documented_order(tmp_path: Path) -> None:
     ):
         account.write_text(mended.replace("schedules=2000", mark), encoding="utf-8")
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_account.py"],
+            [sys.executable, "-m", "pytest", "-q", *WITHOUT_OTHERS, "test_account.py"],
             cwd=tmp_path,
             env=os.environ | {"PYTHONPATH": str(ROOT)},
             capture_output=True,

@@ -13,7 +13,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
 from urllib.request import Request, urlopen
@@ -32,6 +31,19 @@ from tests.spark.pipeline.conftest import WriteTrace
 from tests.spark.pipeline.test_quarantine import OPERATION
 
 Signal = signal.Signals
+
+
+# A server that lists ten objects a page, so that a few are several pages.
+_SERVER = """
+import sys
+from moto.s3.models import S3Backend
+from moto.server import main
+listed = S3Backend.list_objects_v2
+def listed_in_pages(self, **words):
+    return listed(self, **words | {"max_keys": min(words["max_keys"], 10)})
+S3Backend.list_objects_v2 = listed_in_pages
+main(sys.argv[1:])
+"""
 
 
 class Store:
@@ -94,7 +106,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
         pytest.MonkeyPatch.context() as patch,
         log.open("wb") as output,
         subprocess.Popen(
-            [sys.executable, "-u", "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"],
+            [sys.executable, "-u", "-c", _SERVER, "-H", "127.0.0.1", "-p", "0"],
             stdout=output,
             stderr=subprocess.STDOUT,
         ) as process,
@@ -209,8 +221,8 @@ def test_listing_follows_further_pages(
     store: Store, trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store.put_folder(trace, "runs/z")
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(store.put, [f"runs/{number}" for number in range(1_001)]))
+    for number in range(11):
+        store.put(f"runs/{number}")
     monkeypatch.setattr(which_engine, "_lacking", lambda: "Spark finds no Java 17 or later")
     assert main(["waits", "s3://bucket/runs"]) == 0
     printed = capsys.readouterr()

@@ -18,6 +18,8 @@ from typing import IO, NoReturn
 import pytest
 from _pytest.assertion.rewrite import AssertionRewritingHook
 
+WITHOUT_OTHERS = ("-p", "no:cacheprovider", "-p", "no:faker", "-p", "no:hypothesispytest")
+"""No plugins that these tests don't use: they are a third of such a process."""
 INI = "[pytest]\naddopts = --strict-markers\n"
 
 
@@ -41,7 +43,7 @@ def run_pytest(
             stream.flush()  # else the other process would write it, too
         process = os.fork()
         if process == 0:
-            words = ("-p", "no:cacheprovider", "-p", "no:faker", *words)
+            words = (*WITHOUT_OTHERS, *words)
             _end_with_pytest(folder / start, [*words], output)
         status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
         output.seek(0)
