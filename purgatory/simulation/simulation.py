@@ -446,15 +446,17 @@ class Simulation:
 @contextmanager
 def _relaxed_garbage_collection() -> Iterator[None]:
     """Collect garbage less often: a run makes millions of objects, hardly any of them cyclic."""
-    before = gc.get_threshold()
+    before, is_frozen = gc.get_threshold(), gc.get_freeze_count() > 0
     gc.collect()
     try:
-        gc.freeze()
+        if not is_frozen:  # what the program has frozen stays so
+            gc.freeze()
         gc.set_threshold(500_000, 20, 100)
         yield
     finally:
         gc.set_threshold(*before)
-        gc.unfreeze()
+        if not is_frozen:
+            gc.unfreeze()
 
 
 def _merge_tables(*tables: Tables | None) -> Tables | None:
