@@ -65,6 +65,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: _place(item.nodeid))
 
 
+def pytest_collection_finish() -> None:
+    """Keep the collected tests from the collector: each collection would look at all of them."""
+    gc.collect()
+    gc.freeze()
+
+
 def _place(nodeid: str) -> int:
     level = nodeid.split("/")[1]
     if level == "spark" and not _takes_the_session(nodeid):

@@ -454,6 +454,7 @@ class WorldCollector:
     def __init__(self) -> None:
         self._original_threshold: tuple[int, int, int] | None = None
         self._collections = 0
+        self._collects_at_end = False
         self._is_frozen = False
 
     def begin(self) -> None:
@@ -473,20 +474,26 @@ class WorldCollector:
         gc.collect(0 if self._collections % _OLDER else 1 if self._collections % _ALL else 2)
 
     def freeze(self) -> None:
-        """Collect only objects made from now on, so that `end` can collect in little time."""
-        if not self._is_frozen and not gc.get_freeze_count():
+        """Collect only objects made from now on, so that `end` can collect in little time.
+
+        Where the application has frozen its objects, that is so already, and stays so.
+        """
+        self._collects_at_end = True
+        if not gc.get_freeze_count():
             gc.freeze()
             self._is_frozen = True
 
     def end(self) -> None:
-        """Restore the threshold; if frozen, collect the rest of dead hosts. Idempotent.
+        """Restore the threshold, and collect the rest of dead hosts. Idempotent.
 
         Resources that a crashed process left open cause no warnings.
         """
-        if self._is_frozen:
+        if self._collects_at_end:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ResourceWarning)
                 gc.collect()
+            self._collects_at_end = False
+        if self._is_frozen:
             gc.unfreeze()
             self._is_frozen = False
         if self._original_threshold is not None:

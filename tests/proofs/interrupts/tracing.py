@@ -152,6 +152,7 @@ if sys.version_info >= (3, 12):
 
     def _code_of(where: tuple[str, ...]) -> dict[int, CodeType]:
         """Return the code of all functions there, and of those within them."""
+        gc.unfreeze()  # functions of before the suite's freeze are to be found, too
         functions = [found for found in gc.get_objects() if isinstance(found, FunctionType)]
         left = [one.__code__ for one in functions if _is_in(one.__code__.co_filename, where)]
         found: dict[int, CodeType] = {}

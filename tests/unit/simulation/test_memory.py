@@ -54,6 +54,12 @@ def test_memory_is_bounded_by_retention_not_by_duration() -> None:
     assert 60 <= alive <= 110
 
 
+def test_run_leaves_frozen_objects_frozen() -> None:
+    gc.freeze()
+    run_scenario(SCENARIO.format(duration_ms=100))
+    assert gc.get_freeze_count() > 0
+
+
 def test_trace_is_written_in_parts_during_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

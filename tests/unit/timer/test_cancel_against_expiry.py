@@ -291,7 +291,6 @@ def _collector_at_every_object() -> Iterator[None]:
     gc.set_threshold(1, 50, 50)
     yield
     gc.set_threshold(*before)
-    gc.unfreeze()
     gc.collect()
 
 

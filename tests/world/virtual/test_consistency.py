@@ -27,6 +27,15 @@ from purgatory.virtual.consistency import (
     check_serializable,
 )
 
+EXAMPLES = pytest.mark.parametrize(
+    "examples",
+    [
+        # A check that ignores time or results is found within a hundred.
+        300,
+        pytest.param(5_000, marks=pytest.mark.exhaustive),
+    ],
+)
+
 
 def _operation(name: str, args: tuple[Any, ...], result: Any, begin: int, end: float) -> Operation:
     operation = Operation(name, args, None, begin)
@@ -88,12 +97,15 @@ def _histories(draw: st.DrawFn) -> list[Operation]:
     return operations
 
 
-@pytest.mark.slow
 @given(_histories())
-@settings(max_examples=1_500, deadline=None)
-def test_linearizability_check_agrees_with_brute_force(operations: list[Operation]) -> None:
+def _linearizability_agrees(operations: list[Operation]) -> None:
     assume(any(operation.end < inf for operation in operations))  # else the test shows nothing
     assert _is_linearizable(_history(*operations)) == _oracle(operations)
+
+
+@EXAMPLES
+def test_linearizability_check_agrees_with_brute_force(examples: int) -> None:
+    settings(max_examples=examples, deadline=None)(_linearizability_agrees)()
 
 
 def test_stale_read_is_reported_with_the_longest_order() -> None:
@@ -203,12 +215,8 @@ _STEPS = st.tuples(
 )
 
 
-@pytest.mark.slow
 @given(st.lists(st.lists(_STEPS, min_size=1, max_size=3), min_size=1, max_size=4), st.data())
-@settings(max_examples=1_000, deadline=None)
-def test_serializability_check_agrees_with_brute_force(
-    steps: list[list[Step]], data: st.DataObject
-) -> None:
+def _serializability_agrees(steps: list[list[Step]], data: st.DataObject) -> None:
     places = data.draw(st.permutations(range(2 * len(steps))))
     history = OperationHistory()
     begins = []
@@ -227,6 +235,11 @@ def test_serializability_check_agrees_with_brute_force(
             assert not expected
         else:
             assert expected
+
+
+@EXAMPLES
+def test_serializability_check_agrees_with_brute_force(examples: int) -> None:
+    settings(max_examples=examples, deadline=None)(_serializability_agrees)()
 
 
 def test_write_skew_is_found() -> None:

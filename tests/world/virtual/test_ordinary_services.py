@@ -17,6 +17,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from purgatory.cluster import ClusterConfig, TopicSpec
+from purgatory.pipeline.jobs.audit.findings import Findings
 from purgatory.virtual import World
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "audit.md").read_text(encoding="utf-8")
@@ -157,9 +158,9 @@ SERVICES: Mapping[Callable[[Clients], Coroutine[Any, Any, None]], Expected] = {
 }
 
 
-def _message(world: World, expect: str) -> str | None:
+def _message(findings: Findings) -> str | None:
     try:
-        world.clusters[0].audit(expect=[expect]).assert_no_violations()
+        findings.assert_no_violations()
     except AssertionError as error:
         return str(error)
     return None
@@ -174,12 +175,15 @@ def test_failure_report_of_a_service_matches_the_document(
     with World(1) as world:
         cluster = world.cluster(brokers=1, topics=TOPICS, config=config)
         world.run(service(Clients(cluster.bootstrap_servers)))
+        if not any(SERVICES[service]):
+            assert _message(cluster.audit(expect=["once", "no-loss"])) is None
+            return
         for expect, expected in zip(("once", "no-loss"), SERVICES[service], strict=True):
-            said = _message(world, expect)
+            findings = cluster.audit(expect=[expect])
+            said = _message(findings)
             assert (said is None) == (expected is None), said
             assert expected is None or (said is not None and expected in said), said
-            if said is not None:
-                cluster.audit(expect=expect).assert_no_violations(allow_empty=True)
+            findings.assert_no_violations(allow_empty=True)
 
 
 def test_document_lists_supported_and_refused_libraries() -> None:
