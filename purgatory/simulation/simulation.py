@@ -446,17 +446,16 @@ class Simulation:
 @contextmanager
 def _relaxed_garbage_collection() -> Iterator[None]:
     """Collect garbage less often: a run makes millions of objects, hardly any of them cyclic."""
-    before = gc.get_threshold()
-    is_callers = gc.get_freeze_count() > 0  # frozen by the program around, and to stay so
+    before, is_frozen = gc.get_threshold(), gc.get_freeze_count() > 0
     gc.collect()
     try:
-        if not is_callers:
+        if not is_frozen:  # what the program has frozen stays so
             gc.freeze()
         gc.set_threshold(500_000, 20, 100)
         yield
     finally:
         gc.set_threshold(*before)
-        if not is_callers:
+        if not is_frozen:
             gc.unfreeze()
 
 

@@ -15,6 +15,11 @@ def seed() -> int:
     return int(os.environ.get("PURGATORY_SEED") or 0)
 
 
+def width(by_day: int, by_night: int) -> int:
+    """Return one of these, by whether the environment has a seed, as it has by night."""
+    return by_night if seed() else by_day
+
+
 def draw(names: Iterable[str], share: float, of: str) -> list[str]:
     """Return this share of ``names``, by the seed and the driver's name."""
     rng = random.Random(f"{seed()} {of}")

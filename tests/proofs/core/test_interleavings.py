@@ -33,7 +33,7 @@ PAIRS: dict[str, list[str]] = {
 SHARE = 0.2
 """The share of the pairs that a run tries: by night, all of them with three preemptions."""
 
-OF_SUBMISSIONS = 0.4
+OF_SUBMISSIONS = 0.25
 """The share of the calls during a submission that a run tries with two preemptions."""
 
 Count = Callable[[str, object], None]

@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
@@ -24,6 +25,7 @@ import purgatory as purgatory_in_use
 import timer as timer_in_use
 from purgatory.core.backend import NATIVE
 from tests.proofs.core.fresh_core import STATE_MODULE, load_fresh
+from tests.proofs.drawn import width
 from timer import forking
 
 pytestmark = pytest.mark.skipif(not NATIVE, reason="the native parts are not in use")
@@ -566,6 +568,7 @@ class Compared(RuleBasedStateMachine):
 
 
 TestCompared = pytest.mark.slow(Compared.TestCase)
+TestCompared.settings = settings(TestCompared.settings, max_examples=width(40, 100))
 
 
 def both(call: Callable[[Side], object], broken: bool = False) -> tuple[object, list[Any]]:

@@ -16,7 +16,13 @@ import pytest
 from purgatory import AsyncPurgatory, DelayedOperation, PurgatoryClosedError
 from purgatory.core import async_purgatory, loop_reaper
 from purgatory.core.loop_reaper import AGAIN_MS
-from tests.proofs.interrupts.interruptions import Interrupt, Scenario, interrupt_everywhere
+from tests.proofs.drawn import width
+from tests.proofs.interrupts.interruptions import (
+    Interrupt,
+    Report,
+    Scenario,
+    interrupt_everywhere,
+)
 from tests.unit.event_loop.conftest import VirtualLoop, new_purgatory, run_ready
 from timer import NATIVE
 
@@ -34,7 +40,16 @@ class SignalError(Exception):
 # An interrupt may come where a coroutine was just made.
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 
-each_error = pytest.mark.parametrize("error", [Interrupt, SignalError, RecursionError])
+ERRORS = (Interrupt, SignalError, RecursionError)
+
+each_error = pytest.mark.parametrize("error", ERRORS)
+
+
+def interrupt(scenario: Callable[[], Scenario], error: type[BaseException]) -> Report:
+    """Interrupt the calls at each instruction: by day by one of the errors, by night by each."""
+    step = width(len(ERRORS), 1)
+    first = 1 + ERRORS.index(error) % step
+    return interrupt_everywhere(scenario, error, first, step, where=DRIVER)
 
 
 class Flagged(DelayedOperation):
@@ -122,7 +137,7 @@ async def _make() -> AsyncPurgatory:
 
 @each_error
 def test_timeouts_expire_though_the_loops_driver_is_interrupted(
-    error: Callable[[], BaseException],
+    error: type[BaseException],
 ) -> None:
     timeouts_s = (0.01, 0.01, 0.03, 0.3)
 
@@ -135,13 +150,13 @@ def test_timeouts_expire_though_the_loops_driver_is_interrupted(
                 assert timeout_s <= stage.ended_s[task] <= timeout_s + LATEST_S
             stage.close_and_check()
 
-    report = interrupt_everywhere(scenario, error, where=DRIVER)
+    report = interrupt(scenario, error)
     assert any(place.function == "LoopReaper._come" for place in report.places)
 
 
 @each_error
 def test_no_interrupted_notification_of_another_thread_is_lost(
-    error: Callable[[], BaseException],
+    error: type[BaseException],
 ) -> None:
     def scenario() -> Scenario:
         with Stage() as stage:
@@ -159,12 +174,12 @@ def test_no_interrupted_notification_of_another_thread_is_lost(
             assert not purgatory._notifications
             stage.close_and_check()
 
-    interrupt_everywhere(scenario, error, where=DRIVER)
+    interrupt(scenario, error)
 
 
 @each_error
 def test_a_wait_that_is_interrupted_leaves_nothing_behind(
-    error: Callable[[], BaseException],
+    error: type[BaseException],
 ) -> None:
     def scenario() -> Scenario:
         with Stage() as stage:
@@ -182,12 +197,12 @@ def test_a_wait_that_is_interrupted_leaves_nothing_behind(
             assert stage.ended_s[stage.tasks[0]] <= 0.05 + LATEST_S
             stage.close_and_check()
 
-    interrupt_everywhere(scenario, error, where=DRIVER)
+    interrupt(scenario, error)
 
 
 @each_error
 def test_a_cancelled_wait_that_is_interrupted_leaves_nothing_behind(
-    error: Callable[[], BaseException],
+    error: type[BaseException],
 ) -> None:
     def scenario() -> Scenario:
         with Stage() as stage:
@@ -203,12 +218,12 @@ def test_a_cancelled_wait_that_is_interrupted_leaves_nothing_behind(
             assert stage.results()[1] is TimeoutError
             stage.close_and_check()
 
-    interrupt_everywhere(scenario, error, where=DRIVER)
+    interrupt(scenario, error)
 
 
 @each_error
 def test_an_operation_that_another_thread_completes_wakes_its_task(
-    error: Callable[[], BaseException],
+    error: type[BaseException],
 ) -> None:
     def scenario() -> Scenario:
         with Stage() as stage:
@@ -221,12 +236,12 @@ def test_an_operation_that_another_thread_completes_wakes_its_task(
             stage.results()
             stage.close_and_check()
 
-    interrupt_everywhere(scenario, error, where=DRIVER)
+    interrupt(scenario, error)
 
 
 @each_error
 def test_an_interrupted_event_is_reported_again_and_completes_all(
-    error: Callable[[], BaseException],
+    error: type[BaseException],
 ) -> None:
     def scenario() -> Scenario:
         with Stage() as stage:
@@ -242,13 +257,13 @@ def test_an_interrupted_event_is_reported_again_and_completes_all(
             stage.results()
             stage.close_and_check()
 
-    interrupt_everywhere(scenario, error, where=DRIVER)
+    interrupt(scenario, error)
 
 
 @each_error
 @pytest.mark.parametrize("policy", ["fail", "expire", "leave"])
 def test_a_close_that_is_interrupted_is_finished_by_the_next(
-    error: Callable[[], BaseException], policy: Any
+    error: type[BaseException], policy: Any
 ) -> None:
     def scenario() -> Scenario:
         with Stage() as stage:
@@ -266,4 +281,4 @@ def test_a_close_that_is_interrupted_is_finished_by_the_next(
             assert stage.results()[-1] is PurgatoryClosedError
             stage.close_and_check()
 
-    interrupt_everywhere(scenario, error, where=DRIVER)
+    interrupt(scenario, error)

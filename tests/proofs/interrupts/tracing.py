@@ -152,8 +152,11 @@ if sys.version_info >= (3, 12):
 
     def _code_of(where: tuple[str, ...]) -> dict[int, CodeType]:
         """Return the code of all functions there, and of those within them."""
-        gc.unfreeze()  # functions of before the suite's freeze are to be found, too
+        is_frozen = gc.get_freeze_count() > 0
+        gc.unfreeze()  # what is frozen would be missing
         functions = [found for found in gc.get_objects() if isinstance(found, FunctionType)]
+        if is_frozen:
+            gc.freeze()
         left = [one.__code__ for one in functions if _is_in(one.__code__.co_filename, where)]
         found: dict[int, CodeType] = {}
         while left:

@@ -7,10 +7,12 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 import timer as timer_in_use
+from tests.proofs.drawn import width
 from tests.proofs.timer.pure_timer import pure_timer
 
 pytestmark = pytest.mark.skipif(not timer_in_use.NATIVE, reason="the native parts are not in use")
@@ -207,3 +209,4 @@ class Compared(RuleBasedStateMachine):
 
 
 TestCompared = pytest.mark.slow(Compared.TestCase)
+TestCompared.settings = settings(TestCompared.settings, max_examples=width(40, 100))

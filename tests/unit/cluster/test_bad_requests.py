@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from functools import cache
 from typing import Any
 
 import pytest
@@ -33,11 +34,18 @@ _FULL: dict[int, dict[str, Any]] = {
     19: {"topics": [{"name": "t", "configs": [{"name": "a", "value": "b"}]}]},
     32: {"resources": [{"resource_name": "t", "configuration_keys": ["a"]}]},
 }
-_FRAMES = [
-    request_frame(api_key, version, 1, values)
-    for api_key, version in ALL_VERSIONS
-    for values in ({}, _FULL.get(api_key, {}))
-]
+
+
+@cache
+def _frames() -> list[bytes]:
+    """Return requests of all versions, whose classes take seconds to import."""
+    return [
+        request_frame(api_key, version, 1, values)
+        for api_key, version in ALL_VERSIONS
+        for values in ({}, _FULL.get(api_key, {}))
+    ]
+
+
 _LENGTHS = [
     b"\x7f\xff\xff\xff",  # 2 GiB
     b"\xff\xff\xff\xff",  # -1
@@ -52,7 +60,7 @@ _LENGTHS = [
 
 @st.composite
 def _mutated_frames(draw: st.DrawFn) -> bytes:
-    frame = bytearray(draw(st.sampled_from(_FRAMES)))
+    frame = bytearray(draw(st.sampled_from(_frames())))
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(min(4, len(frame)), len(frame)))
         how = draw(st.sampled_from(["byte", "length", "insert", "tear"]))

@@ -38,6 +38,7 @@ from purgatory.kafka.errors import RecordError
 from purgatory.kafka.groups.consumer_group_coordinator import ConsumerGroupHeartbeatResult
 from purgatory.kafka.log.leader_epoch_cache import EpochEndOffset
 from purgatory.kafka.log.producer_state import AbortedTransaction
+from tests.proofs.drawn import width
 from tests.wire.cluster.wire_values import record_batch, request_frame
 
 _PRODUCE, _FETCH = 0, 1
@@ -122,7 +123,7 @@ def _assert_decoded_alike(frame: bytes) -> None:
 
 @_produce_versions
 @given(data=st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=width(10, 30), deadline=None)
 def test_usual_requests_are_read_as_by_kio(version: int, data: Any) -> None:
     values = data.draw(_produces)
     frame = request_frame(_PRODUCE, version, data.draw(_numbers[32]), values)
@@ -132,7 +133,7 @@ def test_usual_requests_are_read_as_by_kio(version: int, data: Any) -> None:
 
 @_produce_versions
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=width(20, 60), deadline=None)
 def test_mutated_requests_are_refused_or_read_as_by_kio(version: int, data: Any) -> None:
     values = data.draw(_produces)
     frame = bytearray(request_frame(_PRODUCE, version, 7, values))
@@ -211,7 +212,7 @@ def test_heartbeat_responses_are_written_as_by_kio(
 
 @_versions
 @given(data=st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=width(10, 30), deadline=None)
 def test_produce_and_fetch_responses_are_written_as_by_kio(
     api_key: int, version: int, data: Any
 ) -> None:

@@ -81,14 +81,3 @@ def test_trace_is_written_in_parts_during_the_run(
     assert parts == [f"part-{number:05}.parquet" for number in range(-(-len(rows) // 200))]
     answered_us = [row["answer_us"] for row in rows]
     assert answered_us == sorted(answered_us)
-
-
-@pytest.mark.parametrize("is_frozen", [False, True])
-def test_run_keeps_what_its_caller_froze(is_frozen: bool) -> None:
-    gc.unfreeze()
-    if is_frozen:
-        gc.freeze()
-    thresholds = gc.get_threshold()
-    run_scenario(SCENARIO.format(duration_ms=10))
-    assert (gc.get_freeze_count() > 0) == is_frozen
-    assert gc.get_threshold() == thresholds

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from purgatory.kafka import ErrorCode, GroupRefusal, GroupState, JoinGroupResult, SyncGroupResult
+from tests.proofs.drawn import width
 from tests.unit.kafka.groups.group_client import DELAY_MS, Asked, GroupClient, GroupWorld, joining
 
 _WISHES = [("range",), ("range", "sticky"), ("sticky", "range")]
@@ -186,5 +187,5 @@ class GroupMachine(RuleBasedStateMachine):
         self.world.check()
 
 
-GroupMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=50)
+GroupMachine.TestCase.settings = settings(max_examples=width(50, 100), stateful_step_count=50)
 test_groups_stay_sound_whatever_their_members_do = GroupMachine.TestCase

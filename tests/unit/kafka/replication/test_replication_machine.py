@@ -26,6 +26,7 @@ from purgatory.kafka import (
     RecordBatch,
     TopicPartition,
 )
+from tests.proofs.drawn import width
 from tests.unit.kafka.conftest import TP, Answer, Broker
 from timer import ManualClock
 
@@ -410,7 +411,7 @@ def _batches(log: Log) -> list[RecordBatch]:
 
 TestReplication = pytest.mark.slow(Replication.TestCase)
 TestReplication.settings = settings(
-    max_examples=150,
+    max_examples=width(60, 150),
     stateful_step_count=50,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

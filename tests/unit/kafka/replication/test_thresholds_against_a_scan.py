@@ -26,6 +26,7 @@ from purgatory.kafka import (
     TopicPartition,
     TransactionResult,
 )
+from tests.proofs.drawn import width
 from tests.unit.kafka.conftest import TP, Answer, Broker
 from timer import ManualClock
 
@@ -269,7 +270,7 @@ def as_data(answer: Answer[Any]) -> dict[TopicPartition, tuple[Any, ...]]:
 
 TestAgainstAScan = pytest.mark.slow(AgainstAScan.TestCase)
 TestAgainstAScan.settings = settings(
-    max_examples=150,
+    max_examples=width(60, 150),
     stateful_step_count=50,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from purgatory.kafka import KafkaError
 from purgatory.kafka.share_groups.in_flight_records import InFlightRecords
 from purgatory.kafka.share_groups.share_state import Acknowledgement, ShareState
+from tests.proofs.drawn import width
 
 MEMBERS = ("a", "b", "c")
 MOST_DELIVERIES, MOST_RECORDS = 5, 12
@@ -368,5 +369,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
             assert (there == FREE) == (not is_over)
 
 
-SharePartitionMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
+SharePartitionMachine.TestCase.settings = settings(
+    max_examples=width(60, 150), stateful_step_count=40
+)
 test_each_record_is_in_one_state_whatever_happens = SharePartitionMachine.TestCase

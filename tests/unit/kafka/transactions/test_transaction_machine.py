@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from purgatory.kafka import ErrorCode, TopicPartition
+from tests.proofs.drawn import width
 from tests.unit.kafka.transactions.transaction_client import ABORT, COMMIT, TransactionClient
 from tests.unit.kafka.transactions.transaction_world import ALL, IDS, OFFSETS, OUT, World
 
@@ -234,4 +235,6 @@ class TransactionMachine(RuleBasedStateMachine):
 
 
 TestTransactionMachine = pytest.mark.slow(TransactionMachine.TestCase)
-TestTransactionMachine.settings = settings(max_examples=12, stateful_step_count=25, deadline=None)
+TestTransactionMachine.settings = settings(
+    max_examples=width(6, 12), stateful_step_count=25, deadline=None
+)
