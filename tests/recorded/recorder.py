@@ -8,7 +8,7 @@ steps.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
@@ -142,7 +142,8 @@ class Brokers(Protocol):
 
 
 class Pace:
-    """The seconds from a run's start to its steps, by their numbers.
+    """The seconds from a run's start to its steps, by their numbers, and to the deaths and returns
+    of brokers, by numbers below 0.
 
     A run that is given those of another keeps to them: a real cluster is slower than one in virtual
     time, and timers end between the steps.
@@ -158,13 +159,22 @@ class Pace:
 
     async def begin(self, step: int) -> None:
         """Wait until a step's time, if it has one, and note when it begins."""
+        await self.wait(step)
+        self.note(step)
+
+    async def wait(self, number: int) -> None:
+        """Wait until the time of a step or a death, if it has one."""
         now = asyncio.get_running_loop().time
         if self._started_s is None:
             self._started_s = now()
-        early_s = self._started_s + self._kept_s.get(step, 0.0) - now()
+        early_s = self._started_s + self._kept_s.get(number, 0.0) - now()
         if early_s > 0:
             await asyncio.sleep(early_s)
-        self.noted_s[step] = now() - self._started_s
+
+    def note(self, number: int) -> None:
+        """Note the time of a step or a death as now."""
+        assert self._started_s is not None, "each was waited for"
+        self.noted_s[number] = asyncio.get_running_loop().time() - self._started_s
 
 
 class Recorder:
@@ -194,6 +204,7 @@ class Recorder:
         self._brokers = brokers
         self._pace = pace or Pace()
         self._dead: set[int] = set()
+        self._deaths = 0
         self._connections: dict[tuple[int, str], Connection] = {}
         self._places: dict[tuple[str, Leader | Coordinator], int] = {}
         self._coordinators: set[Coordinator] = set()
@@ -331,7 +342,7 @@ class Recorder:
     async def kill(self, broker: int) -> None:
         """Kill a broker. Leaders and coordinators are asked for anew from then on."""
         assert self._brokers is not None
-        await self._brokers.kill(broker)
+        await self._in_its_time(self._brokers.kill(broker))
         self._dead.add(broker)
         self._places.clear()
         for key in [key for key in self._connections if key[0] == broker]:
@@ -340,9 +351,17 @@ class Recorder:
     async def revive(self, broker: int) -> None:
         """Start a dead broker again."""
         assert self._brokers is not None
-        await self._brokers.revive(broker)
+        await self._in_its_time(self._brokers.revive(broker))
         self._dead.remove(broker)
         self._places.clear()
+
+    async def _in_its_time(self, change: Awaitable[object]) -> None:
+        """Await a change when it was complete in the run whose pace this one keeps: the sessions of
+        members begin anew at a broker that takes over, and a real one takes its time."""
+        self._deaths += 1
+        await self._pace.wait(-self._deaths)
+        await change
+        self._pace.note(-self._deaths)
 
     async def until_balanced(self) -> None:
         """Wait until living brokers lead, each partition by the first that lives of its replicas.

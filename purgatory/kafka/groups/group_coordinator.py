@@ -170,6 +170,8 @@ class GroupCoordinator:
             try:
                 if not group.supports_protocols(join_request):
                     raise GroupRefusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+                if is_new:
+                    self._save_empty(group, lambda _: None)  # the next coordinator has it, too
                 member = self._member_to_join(
                     group, member_id, join_request, require_known_member_id
                 )

@@ -183,6 +183,15 @@ def test_unstored_generation_is_unknown_to_the_next_coordinator(world: GroupWorl
     assert two.heartbeat() is ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def test_new_group_is_stored_before_it_has_a_member(world: GroupWorld) -> None:
+    one = world.client()
+    one.get_id()
+    world.move()
+    assert world.group.state is GroupState.EMPTY, "as in Kafka, it is there"
+    assert one.join().code is ErrorCode.UNKNOWN_MEMBER_ID
+    world.stable(world.client())
+
+
 def test_empty_group_keeps_its_generation(world: GroupWorld) -> None:
     one, other = world.clients(2)
     world.stable(one)
