@@ -30,14 +30,26 @@ Keys: TypeAlias = KeyCollection[Hashable] | Iterator[Hashable]
 """The type of an argument for keys. Type checkers refuse a single ``str`` there."""
 
 
+_KINDS: set[type] = {tuple}
+"""The types of Kafka's keys, and that of plain tuples."""
+
+
 def _equal_within_type(kind: type[T]) -> type[T]:
-    """Have instances of ``kind``, a named tuple, equal those of ``kind`` alone."""
+    """Have instances of ``kind``, a named tuple, equal those of ``kind`` alone.
 
-    def is_equal(one: tuple[object, ...], other: object) -> bool:
-        return type(other) is kind and tuple.__eq__(one, other)
+    Another named tuple decides for itself, whichever stands first: else ``a == b`` would differ
+    from ``b == a``, and a dict would find a key or not by the order of two insertions.
+    """
+    _KINDS.add(kind)
 
-    def is_different(one: tuple[object, ...], other: object) -> bool:
-        return not is_equal(one, other)
+    def is_equal(one: tuple[object, ...], other: object) -> Any:
+        if type(other) is kind:
+            return tuple.__eq__(one, other)
+        return False if type(other) in _KINDS else NotImplemented
+
+    def is_different(one: tuple[object, ...], other: object) -> Any:
+        equal = is_equal(one, other)
+        return equal if equal is NotImplemented else not equal
 
     # The hash is C's, as of any tuple: it is asked for at each event.
     methods = {"__eq__": is_equal, "__ne__": is_different, "__hash__": tuple.__hash__}

@@ -1,5 +1,10 @@
 """The lock of a purgatory's state, and those that users pass in with an operation.
 
+Their order
+-----------
+A user's lock comes first: the state's lock and the timer's are taken within it, and never within
+one another. The state's lock guards the watch lists, the pending operations and the counters.
+
 The state's lock
 ----------------
 * Taken by ``with`` only, reentrant (see ``interrupts``), and never left taken (``timer.locks``).

@@ -8,7 +8,7 @@ from uuid import UUID
 
 
 class TopicPartition(NamedTuple):
-    """One partition of a topic. Equal to, and hashed as, the purgatory's key of the same pair."""
+    """One partition of a topic. It equals the purgatory's key of the same pair, with one hash."""
 
     topic: str
     partition: int

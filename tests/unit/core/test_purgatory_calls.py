@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -107,6 +107,23 @@ def test_keys_of_kafka_never_meet_across_types(setting: Setting) -> None:
         assert setting.purgatory.check_and_complete(key) == 1
         assert operation.is_completed
     setting.assert_empty()
+
+
+class Place(NamedTuple):
+    topic: str
+    partition: int
+
+
+def test_keys_equal_other_named_tuples_whichever_stands_first() -> None:
+    ours: Any = TopicPartitionOperationKey("x", 0)
+    theirs: Any = Place("x", 0)
+    plain: Any = ("x", 0)
+    assert ours == theirs
+    assert theirs == ours
+    assert ours in {theirs}
+    assert theirs in {ours}
+    assert ours != plain
+    assert plain != ours
 
 
 def test_check_counts_only_the_operations_it_completed(setting: Setting) -> None:
