@@ -11,8 +11,8 @@ import pytest
 def _collected_tests_are_frozen() -> None:
     """Keep the collector from going through all tests and modules: half a million objects.
 
-    Simulations and tests of memory collect garbage hundreds of times, half a second each.
+    Simulations and tests of memory collect garbage hundreds of times, half a second each. What was
+    frozen before is not looked at again here.
     """
-    if not gc.get_freeze_count():
-        gc.collect()
-        gc.freeze()
+    gc.collect()
+    gc.freeze()
