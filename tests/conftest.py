@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import signal
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -63,12 +62,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.parent.name in ("cluster", "proxy"):
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
     items.sort(key=lambda item: _place(item.nodeid))
-
-
-def pytest_collection_finish() -> None:
-    """Keep the collected tests from the collector: each collection would look at all of them."""
-    gc.collect()
-    gc.freeze()
 
 
 def _place(nodeid: str) -> int:
@@ -134,14 +127,17 @@ def _unconfigured_logs() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _no_clients_left() -> Iterator[None]:
-    """Collect the Kafka clients that a module left in cycles.
+def _heap_of_a_module() -> Iterator[None]:
+    """Keep the collector from what was there before a module, and collect what the module leaves.
 
-    While they live, librdkafka writes that their brokers are gone, in the middle of other tests.
+    A simulation or a world collects garbage hundreds of times, and would go through half a million
+    objects each time, most of them of collected tests. Clients of Kafka that live on in cycles make
+    librdkafka write, in the middle of other tests, that their brokers are gone.
     """
+    gc.collect()
+    gc.freeze()
     yield
-    if "confluent_kafka" in sys.modules:
-        gc.collect()
+    gc.collect()
 
 
 @pytest.fixture
