@@ -80,9 +80,18 @@ def test_documented_lines_run(
     assert any("Registered app purgatory" in line for line in cluster.master.lines)
 
 
-def test_audit_on_a_cluster_survives_a_killed_worker(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("rows", "planted", "settings"),
+    [
+        (60_000, 15, ["spark.sql.shuffle.partitions=3"]),
+        pytest.param(600_000, 50, [], marks=pytest.mark.exhaustive),  # by the default settings
+    ],
+)
+def test_audit_on_a_cluster_survives_a_killed_worker(
+    cluster: Cluster, tmp_path: Path, rows: int, planted: int, settings: list[str]
+) -> None:
     trace, out = tmp_path / "trace", tmp_path / "out"
-    write_large_trace(trace, Shape(60_000, planted=15))
+    write_large_trace(trace, Shape(rows, planted=planted))
     expected = json.loads((trace / "expected.json").read_text("utf-8"))
     before = len(cluster.master.lines)
     with subprocess.Popen(
@@ -90,7 +99,7 @@ def test_audit_on_a_cluster_survives_a_killed_worker(cluster: Cluster, tmp_path:
             *(sys.executable, "-m", "purgatory", "audit", str(trace), "--out", str(out)),
             *("--engine", "spark", "--master", cluster.address, "--progress"),
         ],
-        env=command_environment(["spark.sql.shuffle.partitions=3"]),
+        env=command_environment(settings),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -15,6 +15,7 @@ from purgatory.pipeline.engines.spark.java import heap_bytes
 from purgatory.pipeline.engines.spark.java_process import JavaProcess
 from purgatory.pipeline.engines.spark.session import (
     check_master,
+    compilation_settings,
     is_on_loopback,
     shuffle_partitions,
     spark_errors,
@@ -47,6 +48,12 @@ def test_tasks_of_a_shuffle_follow_the_rows() -> None:
         assert shuffle_partitions(master, 10**12) == 2_000
     assert shuffle_partitions("local[2]", None) == 2 * (os.cpu_count() or 1)
     assert shuffle_partitions(cluster, None) is None, "Spark's default is for clusters"
+
+
+def test_plans_for_few_rows_are_not_compiled() -> None:
+    for rows in (0, 100_000):
+        assert compilation_settings(rows)["spark.sql.codegen.wholeStage"] == "false"
+    assert compilation_settings(100_001) == compilation_settings(None) == {}
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,11 @@ ROWS_PER_TASK = 250_000
 """The number of rows read per task of a shuffle."""
 
 _MOST_PARTITIONS = 2_000
+_FEW_ROWS = 100_000  # with more, interpreting takes as long as compiling
+_INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 _MIB = 1 << 20
 
 _JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:MetaspaceSize=256m"
@@ -339,7 +344,18 @@ def _default_settings(master: str, rows: int | None) -> dict[str, str]:
     partitions = shuffle_partitions(master, rows)
     if partitions is not None:
         defaults["spark.sql.shuffle.partitions"] = str(partitions)
-    return defaults
+    return {**defaults, **compilation_settings(rows)}
+
+
+def compilation_settings(rows: int | None) -> Mapping[str, str]:
+    """The settings by which Spark interprets the expressions of plans for few rows.
+
+    Otherwise it writes a Java program for each stage, and compiles it.
+
+    Args:
+        rows: that are read; None: unknown.
+    """
+    return _INTERPRETED if rows is not None and rows <= _FEW_ROWS else {}
 
 
 def shuffle_partitions(master: str, rows: int | None) -> int | None:

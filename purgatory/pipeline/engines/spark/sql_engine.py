@@ -22,6 +22,9 @@ from purgatory.pipeline.jobs.macros import spark_macros
 
 _NAME = re.compile(r"\b[a-z_]\w*\b")
 
+_MARKER = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
+"""An empty file beside those of a table, for which Hadoop starts `chmod` on this machine."""
+
 SQL_SETTINGS = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.ansi.doubleQuotedIdentifiers": "true",
@@ -84,7 +87,7 @@ class SparkEngine:
             is_empty = kept.isEmpty()
         else:
             path = f"{self._folder}/{next(self._kept)}"
-            table.write.parquet(path)
+            table.write.option(_MARKER, "false").parquet(path)
             kept = self.session.read.schema(table.schema).parquet(path)
             parts = Path(path.removeprefix("file:")).glob("*.parquet")
             is_empty = not any(pq.read_metadata(part).num_rows for part in parts)
