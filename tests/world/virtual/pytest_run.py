@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -54,6 +55,7 @@ def _end_with_pytest(folder: Path, words: list[str], output: IO[bytes]) -> NoRet
     """End this process with pytest's status, without what the test around it has set."""
     status = -1
     try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # workers in parallel ignore it
         for descriptor in (1, 2):
             os.dup2(output.fileno(), descriptor)
         assert sys.__stdout__ is not None and sys.__stderr__ is not None
