@@ -104,7 +104,7 @@ format: $(READY) ## format the code with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: $(READY) ## all tests (half an hour to forty minutes on two cores)
+test: $(READY) ## all tests (a quarter to half an hour on two cores)
 	$(BIN)/python -m pytest -q -m 'not exhaustive' $(IN_PARALLEL) 3
 
 quick: $(READY) ## what needs no server, process or browser (a minute and a half)
