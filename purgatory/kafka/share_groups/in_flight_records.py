@@ -17,8 +17,8 @@ each alone, so that one bad record doesn't take others with it.
 
 Ground rules
 ------------
-* One thread at a time calls it. There is no clock: the caller of `acquire` passes the number of a
-  lock, and calls `expire` when the lock has expired.
+* One thread at a time calls it. There is no clock: `SharePartition` passes the number of a lock to
+  `acquire`, and calls `expire` when the lock has expired (`DelayedAcquisitionLock`).
 * One write at a time is under way (`begin_write`, `complete_write`), with all changes before it.
 * From ``start`` to ``end`` each offset is in one run; adjacent records in one state, and of one
   delivery, are in one.

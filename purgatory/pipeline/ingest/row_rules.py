@@ -3,6 +3,9 @@
 All are SQL expressions over the file's columns, in the words of an engine (`Dialect`). A value that
 does not fit its type becomes null, and a second expression is true.
 
+The reasons of a table for bad rows are its `RULES`, behind those of all tables. Files that can't be
+read (`trace_set`), streams (`stream/windows.sql`) and changes (`cdc.errors`) have their own.
+
 An id may be a text. The text of a whole number of 64 bits becomes that number; any other text
 becomes a negative number from its digest. The reader of the trace has to check that no two texts
 became the same number (`spark_reader.require_distinct_ids` and `read_tables`).
