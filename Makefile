@@ -107,7 +107,7 @@ format: $(READY) ## format the code with ruff
 test: $(READY) ## all tests (a quarter to half an hour on two cores)
 	$(BIN)/python -m pytest -q -m 'not exhaustive' $(IN_PARALLEL) 3
 
-quick: $(READY) ## what needs no server, process or browser (a minute and a half)
+quick: $(READY) ## what needs no server, process or browser (two minutes)
 	$(BIN)/python -m pytest -q -m 'not exhaustive and not slow' $(IN_PARALLEL) 2 tests/unit tests/proofs
 
 nightly: $(READY) ## all tests with the exhaustive ones, the benchmarks in small, all of others' suites, chaos
