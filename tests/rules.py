@@ -65,6 +65,8 @@ class Rules:
         if threading.get_ident() != self._thread:
             return  # such as a client's that an earlier test left
         if event in PROCESS_EVENTS:
+            if arguments[0] == "fc-list":
+                return  # Matplotlib's, once, where it doesn't know the machine's fonts yet
             if self._level in WITHOUT_PROCESSES:
                 self._broken.append(f"starts a process ({event})")
         elif event not in SOCKET_EVENTS or self._level not in WITHOUT_SOCKETS:

@@ -6,6 +6,7 @@ import ast
 import logging
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +25,10 @@ class Event(NamedTuple):
 
 def logged_in(path: Path) -> Iterator[Event]:
     """Yield the events that a file logs."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    text = path.read_text()
+    if not any(name in text for name in BOUND_BY):
+        return
+    for node in ast.walk(ast.parse(text)):
         if not isinstance(node, ast.Call):
             continue
         function = getattr(node.func, "id", None) or getattr(node.func, "attr", "")
@@ -35,6 +39,7 @@ def logged_in(path: Path) -> Iterator[Event]:
             yield Event(name, level, frozenset(given | BOUND_BY[function]))
 
 
+@cache
 def logged() -> list[Event]:
     files = [path for folder in ("timer", "purgatory") for path in (ROOT / folder).rglob("*.py")]
     return sorted(event for path in files for event in logged_in(path))

@@ -22,7 +22,12 @@ READINGS = {
     *("datetime.now", "datetime.utcnow", "datetime.today", "date.today"),
 }
 FILE_TIMES = re.compile(r"(st_[mca]|st_birth|get[mca])time(_ns)?")
-MAY_READ = re.compile(r"\btime\b|time_ns|\bnow\b|utcnow|today|gmtime|localtime|ctime|[mca]time")
+MAY_READ = re.compile(
+    rf"^\s*(import|from)\b.*\b(time|datetime|date)\b|{'|'.join(map(re.escape, sorted(READINGS)))}"
+    rf"|{FILE_TIMES.pattern}",
+    re.MULTILINE,
+)
+"""What a module that reads the clock has: an import under whatever name, or the reading itself."""
 CLOCKS = re.compile(r"CLOCK_(REALTIME|TAI)|gettimeofday|time\(NULL\)|GetSystemClock|TIME_UTC")
 SCRIPT_CLOCKS = re.compile(r"\bDate\.now\(|new Date\(\)")
 SQL_CLOCKS = re.compile(
@@ -103,8 +108,8 @@ def is_reading(node: ast.AST) -> TypeGuard[ast.Attribute]:
     """Whether an expression names a function of the wall clock, or a time of a file."""
     if not isinstance(node, ast.Attribute):
         return False
-    name = ".".join(ast.unparse(node).split(".")[-2:])
-    return name in READINGS or FILE_TIMES.fullmatch(node.attr) is not None
+    of = getattr(node.value, "attr", None) or getattr(node.value, "id", "")
+    return f"{of}.{node.attr}" in READINGS or FILE_TIMES.fullmatch(node.attr) is not None
 
 
 def arithmetic(node: ast.AST) -> Iterator[ast.AST]:

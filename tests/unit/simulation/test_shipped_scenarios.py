@@ -15,6 +15,11 @@ from purgatory.trace.trace_schema import SCHEMA_VERSION
 from tests.unit.simulation.shipped_runs import ShippedRun
 
 NAMES = ("leader-failover", "retry-reorder", "slow-follower", "steady")
+EACH = [
+    pytest.param(name, marks=pytest.mark.slow) if name == "retry-reorder" else name
+    for name in NAMES
+]
+"""The scenarios, of which one takes three seconds."""
 EXACT_BELOW_US = 10_000
 
 
@@ -25,7 +30,7 @@ def test_each_shipped_scenario_has_a_description() -> None:
         assert load_scenario(name).scenario.name == name
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EACH)
 def test_shipped_scenario_completes_all_records(name: str, shipped: ShippedRun) -> None:
     summary = shipped(name).summary
     assert summary["drained"]
@@ -34,7 +39,7 @@ def test_shipped_scenario_completes_all_records(name: str, shipped: ShippedRun) 
         assert row["records"] == row["acknowledged"] + row["unanswered"] + row["failed"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EACH)
 def test_table_of_purgatories_matches_the_trace(name: str, shipped: ShippedRun) -> None:
     run = shipped(name)
     operations = run.table("operations")
@@ -57,7 +62,7 @@ def test_table_of_purgatories_matches_the_trace(name: str, shipped: ShippedRun) 
     }
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EACH)
 def test_percentiles_match_the_trace_within_the_stated_error(
     name: str, shipped: ShippedRun
 ) -> None:
@@ -87,7 +92,7 @@ def test_percentiles_match_the_trace_within_the_stated_error(
                 assert least <= told[percentile] <= value * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EACH)
 def test_table_of_producers_matches_the_trace(name: str, shipped: ShippedRun) -> None:
     run = shipped(name)
     sends = run.table("sends").select(["group", "value_id", "outcome", "attempt", "acks"])
@@ -115,7 +120,7 @@ def test_table_of_producers_matches_the_trace(name: str, shipped: ShippedRun) ->
         assert sum(value not in copies for value in acknowledged[group]) == row["lost"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EACH)
 def test_run_json_describes_the_tables(name: str, shipped: ShippedRun) -> None:
     run = shipped(name)
     head = json.loads((run.trace / "run.json").read_text())
