@@ -14,8 +14,8 @@ from uuid import UUID
 from purgatory.core.async_purgatory import AsyncPurgatory
 from purgatory.core.operation import DelayedOperation, submitted_ns
 from purgatory.kafka import DelayedFetch
+from purgatory.kafka.share_groups.delayed_acquisition_lock import DelayedAcquisitionLock
 from purgatory.kafka.share_groups.delayed_share_fetch import DelayedShareFetch
-from purgatory.kafka.share_groups.share_partition import DelayedAcquisitionLock
 from purgatory.trace.change_rows import BROKER, PARKED, ChangeRow, due_ms
 from purgatory.trace.observer import rows_of
 from purgatory.trace.table_rows import OperationRow

@@ -17,11 +17,14 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from purgatory.core.errors import PurgatoryClosedError
-from purgatory.core.operation import DelayedOperation
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ErrorCode, KafkaError
 from purgatory.kafka.settings.group_settings import EARLIEST, GroupSettings
+from purgatory.kafka.share_groups.delayed_acquisition_lock import (
+    AcquisitionLockKey,
+    DelayedAcquisitionLock,
+)
 from purgatory.kafka.share_groups.in_flight_records import AcquiredRecords, InFlightRecords
 from purgatory.kafka.share_groups.share_coordinator import RespondCode, RespondState
 from purgatory.kafka.share_groups.share_state import (
@@ -33,46 +36,6 @@ from purgatory.kafka.share_groups.share_state import (
     ShareState,
 )
 from purgatory.kafka.topic_partition import TopicPartition
-
-
-class AcquisitionLockKey(NamedTuple):
-    """The watch key of an acquisition lock."""
-
-    share_partition: ShareKey
-    lock: int
-
-    def __str__(self) -> str:
-        return f"{self.share_partition}:{self.lock}"
-
-
-class DelayedAcquisitionLock(DelayedOperation):
-    """Expires an acquisition lock, unless all of its records are acknowledged before.
-
-    Args:
-        delay_ms: the duration of the lock.
-        is_over: whether no record under the lock is acquired.
-        expire: releases the records.
-    """
-
-    __slots__ = ("_expire", "_is_over", "topic_partitions")
-
-    def __init__(
-        self,
-        delay_ms: int,
-        topic_partition: TopicPartition,
-        is_over: Callable[[], bool],
-        expire: Callable[[], object],
-    ) -> None:
-        super().__init__(delay_ms)
-        self.topic_partitions = (topic_partition,)
-        self._is_over = is_over
-        self._expire = expire
-
-    def try_complete(self) -> bool:
-        return self._is_over() and self.force_complete()
-
-    def on_expiration(self) -> None:
-        self._expire()
 
 
 class SharePurgatories(NamedTuple):
