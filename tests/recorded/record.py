@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 import click
 
 from tests.recorded.comparison import VARIES, without_noise
+from tests.recorded.placement import Placement, place
 from tests.recorded.programs.registry import PROGRAMS, SEEDS, SEQUENCES
 from tests.recorded.real_kafka import (
     DEFAULT_PORT,
@@ -27,6 +28,7 @@ from tests.recorded.real_kafka import (
 )
 from tests.recorded.recorder import Step, run_program, warm_up
 from tests.recorded.recordings import NEWEST, VERSIONS, write_recording
+from tests.recorded.replay import our_placement
 from tests.recorded.schemas import has_schemas, store_schemas
 from tests.recorded.sequences import kills_brokers
 
@@ -59,10 +61,10 @@ def _record(version: str, only: Sequence[str], port: int) -> None:
     names = [name for name in PROGRAMS if name.startswith(tuple(only) or "")]
     if version != NEWEST:
         names = [name for name in names if not name.startswith(_NEEDS_NEWEST)]
-    runs = []
+    runs, placement = [], our_placement()
     for run in ("r1a2b3c", "r4d5e6f"):
         with real_kafka(version, port) as kafka:
-            runs.append(asyncio.run(_run_all(names, kafka, run)))
+            runs.append(asyncio.run(_run_all(names, kafka, run, placement)))
         click.echo(f"Kafka {version}: ran {len(names)} programs as {run}")
     for name in names:
         one, other = (run[name] for run in runs)
@@ -73,8 +75,11 @@ def _record(version: str, only: Sequence[str], port: int) -> None:
         write_recording(version, name, steps)
 
 
-async def _run_all(names: Sequence[str], kafka: RealKafka, run: str) -> Mapping[str, list[Step]]:
+async def _run_all(
+    names: Sequence[str], kafka: RealKafka, run: str, placement: Placement
+) -> Mapping[str, list[Step]]:
     await warm_up(HOST, kafka.port)
+    await place(HOST, kafka.port, placement)
     found: dict[str, list[Step]] = {}
     free = asyncio.Semaphore(_AT_ONCE)
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import structlog
 
 from purgatory.cluster import Authorization
 from purgatory.kafka import GroupConfig
 from purgatory.virtual import World
+from purgatory.virtual.cluster import WorldCluster
 from tests.recorded.comparison import Difference, compare
+from tests.recorded.placement import Placement, read_placement
 from tests.recorded.recorder import Pace, Program, Step, run_program, warm_up
 from tests.recorded.recordings import NEWEST, has_recording, read_recording
 
@@ -26,6 +29,18 @@ _SEED = 1
 
 def replay(program: Program, run: str = RUN, pace: Pace | None = None) -> list[Step]:
     """Run a program at a cluster of ours, with the settings of the real one."""
+    with _cluster() as (world, cluster):
+        return world.run(run_program(program, *_address(cluster), run, cluster, pace))
+
+
+def our_placement() -> Placement:
+    """Return where the coordinators' topics are at a cluster of ours before a program."""
+    with _cluster() as (world, cluster):
+        return world.run(read_placement(*_address(cluster)))
+
+
+@contextmanager
+def _cluster() -> Iterator[tuple[World, WorldCluster]]:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     with World(_SEED, plain_network=True) as world:
         cluster = world.cluster(
@@ -38,9 +53,13 @@ def replay(program: Program, run: str = RUN, pace: Pace | None = None) -> list[S
                 initial_rebalance_delay_ms=0, min_session_timeout_ms=MIN_SESSION_TIMEOUT_MS
             ),
         )
-        host, port = cluster.bootstrap_servers.split(",")[0].split(":")
-        world.run(warm_up(host, int(port)))
-        return world.run(run_program(program, host, int(port), run, cluster, pace))
+        world.run(warm_up(*_address(cluster)))
+        yield world, cluster
+
+
+def _address(cluster: WorldCluster) -> tuple[str, int]:
+    host, port = cluster.bootstrap_servers.split(",")[0].split(":")
+    return host, int(port)
 
 
 def differences_from(
