@@ -565,10 +565,9 @@ class GroupManager:
 
         def deleted(code: ErrorCode) -> None:
             if code is ErrorCode.NONE:
-                self.classic.forget(group_id)
-                for coordinator in (self.consumers, self.shares):
+                for coordinator in self._coordinators:
                     group = coordinator.groups.get(group_id)
-                    if group is not None and not group.members:
+                    if group is not None and is_empty(group):  # none has joined meanwhile
                         coordinator.forget(group_id)
             respond(code)
 

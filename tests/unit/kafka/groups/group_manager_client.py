@@ -54,6 +54,11 @@ class Coordinating:
         self.groups.update_role(PLACE, leads=False)
         self.broker.manager.become_follower(PLACE, leader, epoch, (0, 1))
 
+    def replicate(self) -> None:
+        """Let the follower fetch all that is written."""
+        end = self.broker.replica(PLACE).log_end_offset
+        self.broker.fetch(end, replica_id=1, max_wait_ms=0, tps=(PLACE,))
+
     def commit(self, offset: int, place: TopicPartition = ORDERS, why: str = "") -> list[Codes]:
         answers: list[Codes] = []
         offsets = {ORDERS: CommittedOffset(offset, -1, ""), place: CommittedOffset(offset, -1, why)}

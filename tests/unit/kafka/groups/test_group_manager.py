@@ -77,6 +77,17 @@ def test_member_joins_syncs_sends_heartbeats_and_leaves(here: Coordinating) -> N
     assert here.groups.describe("hello").state is GroupState.DEAD
 
 
+def test_member_that_joins_during_a_deletion_stays(here: Coordinating) -> None:
+    left = here.join().answer.member_id
+    leave(here.groups.classic, (left, None), group_id="hello")
+    here.lead(2, 0, 1)  # a follower has to fetch what is written from now on
+    deleted = here.delete()
+    joined = here.join().answer.member_id
+    here.replicate()
+    assert deleted == [ErrorCode.NONE]
+    assert list(here.groups.describe("hello").members) == [joined]
+
+
 def test_invalid_requests_of_members_get_errors(here: Coordinating) -> None:
     assert here.join("nobody").answer == JoinGroupResult(ErrorCode.UNKNOWN_MEMBER_ID, "nobody")
     assert here.sync("nobody", b"").answer == SyncGroupResult(ErrorCode.UNKNOWN_MEMBER_ID)

@@ -222,7 +222,7 @@ def test_member_that_joins_meanwhile_is_in_a_new_group(here: Coordinating) -> No
     here.lead(2, 0, 1)  # a follower has to fetch what is written from now on
     check(here)
     member_id = join(here, "consumer")
-    here.broker.fetch(99, replica_id=1, max_wait_ms=0, tps=(PLACE,))
+    here.replicate()
     assert state(here) is GroupState.COMPLETING_REBALANCE
     assert list(here.groups.describe("hello").members) == [member_id]
 
