@@ -34,13 +34,15 @@ from purgatory.cluster.steering import ANSWERS, REQUESTS
 from purgatory.cluster.steering.seen_requests import SeenRequest
 from purgatory.cluster.storage import MemoryLog, StoredLog
 from purgatory.core.recent_errors import Logger
-from purgatory.kafka import TopicPartition
+from purgatory.kafka import OFFSETS_TOPIC, TopicPartition
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.topics import INTERNAL_TOPICS, LogEnd, PartitionState
 
 _log = Logger("purgatory.cluster")
 NO_LEADER = -1
 NO_EPOCH = -1
+_PAUSED_MS = 100
+"""How soon a broker that was paused does what it missed."""
 
 
 class Broker(BrokerServices):
@@ -70,6 +72,7 @@ class Broker(BrokerServices):
         self._held = MemoryQuota()
         self._fetchers: dict[int, ReplicaFetcher] = {}
         self._compaction: LogCompaction
+        self._expirations: dict[int, asyncio.TimerHandle] = {}
 
     # Its life.
 
@@ -119,6 +122,8 @@ class Broker(BrokerServices):
         if not self.alive:
             return
         self.alive = False
+        for partition in list(self._expirations):
+            self._cancel_expiration(partition)
         self.cut_connections()
         await self.listening.stop()
         fetchers, self._fetchers = self._fetchers, {}
@@ -181,7 +186,7 @@ class Broker(BrokerServices):
                 self.cluster.delays.begin_loading(
                     self.broker_id, topic_partition, state.leader_epoch
                 )
-        self.groups.update_role(topic_partition, leads)
+        self._update_groups(topic_partition, leads)
         self.share_coordinator.update_role(topic_partition, leads)
         self.shares.update_role(topic_partition, state.leader_epoch if leads else None)
         self.transactions.update_role(topic_partition, leads, state.leader_epoch)
@@ -191,6 +196,35 @@ class Broker(BrokerServices):
         manager.become_follower(topic_partition, state.leader, state.leader_epoch, state.replicas)
         if state.leader != NO_LEADER:
             self._fetcher_from(state.leader).wake(topic_partition)
+
+    def _update_groups(self, topic_partition: TopicPartition, leads: bool) -> None:
+        """Load or unload groups; what is loaded is searched for expired offsets regularly."""
+        self.groups.update_role(topic_partition, leads)
+        topic, partition = topic_partition
+        if topic != OFFSETS_TOPIC or leads == (partition in self._expirations):
+            return
+        if leads:
+            self._schedule_expiration(partition)
+        else:
+            self._cancel_expiration(partition)
+
+    def _schedule_expiration(self, partition: int, delay_ms: float | None = None) -> None:
+        if delay_ms is None:
+            delay_ms = self.cluster.config.groups.offsets_retention_check_interval_ms
+        loop = asyncio.get_running_loop()
+        self._expirations[partition] = loop.call_later(
+            delay_ms / 1_000, self._expire_offsets, partition
+        )
+
+    def _cancel_expiration(self, partition: int) -> None:
+        self._expirations.pop(partition).cancel()
+
+    def _expire_offsets(self, partition: int) -> None:
+        if self.cluster.fault.is_paused(self.broker_id):
+            self._schedule_expiration(partition, _PAUSED_MS)
+        else:
+            self.groups.expire_offsets(partition)
+            self._schedule_expiration(partition)
 
     def drop_topic(self, topic: str) -> None:
         """Delete a topic with its records."""
@@ -208,7 +242,7 @@ class Broker(BrokerServices):
     def drop_replica(self, topic_partition: TopicPartition) -> None:
         """Delete a replica and its log, after a reassignment."""
         partition = self.manager.partition(topic_partition)
-        self.groups.update_role(topic_partition, False)
+        self._update_groups(topic_partition, False)
         self.share_coordinator.update_role(topic_partition, False)
         self.shares.update_role(topic_partition, None)
         self.transactions.update_role(topic_partition, False, NO_EPOCH)

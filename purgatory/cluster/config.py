@@ -363,6 +363,8 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
         if group_field.name != "consumer_migration_policy"
     },
     "groups.initial_rebalance_delay_ms": (0, _INT),
+    "groups.offsets_retention_ms": (1, _INT * 60_000),
+    "groups.offsets_retention_check_interval_ms": (1, _LONG),
     "groups.share_delivery_count_limit": (1, 2**15 - 1),
     "transactions.max_timeout_ms": (1, _INT),
     "transactions.id_expiration_ms": (1, _LONG),

@@ -61,6 +61,7 @@ from purgatory.kafka.groups.consumer_group_member import (
     Subscription,
 )
 from purgatory.kafka.groups.group import ClassicGroupRecord, ClassicMemberRecord
+from purgatory.kafka.groups.offsets import NO_EXPIRY_MS
 from purgatory.kafka.share_groups.share_state import (
     RecordState,
     ShareKey,
@@ -76,12 +77,18 @@ _log = Logger("purgatory.cluster")
 # __consumer_offsets: committed offsets.
 
 _OFFSET_KIND = 1
-_OFFSET_VERSION = 3
+_NO_LEADER_EPOCH = -1
+_OFFSET_VERSION, _EXPIRING_VERSION = 3, 1
+"""The versions that are written, as by Kafka: the older one of an offset with its own expiry."""
+
 _OFFSET_KEY = Schema(INT16, PLAIN_STRING, PLAIN_STRING, INT32)
 """Kind, group, topic, partition."""
 
 _OFFSET_VALUE = Schema(INT16, INT64, INT32, PLAIN_STRING, INT64)
 """Version, offset, leader epoch, metadata, committed at (ms since 1970)."""
+
+_EXPIRING_OFFSET_VALUE = Schema(INT16, INT64, PLAIN_STRING, INT64, INT64)
+"""Version, offset, metadata, committed at, expires at (ms since 1970)."""
 
 # __consumer_offsets: classic groups.
 
@@ -280,13 +287,27 @@ def _decode_stored(key: bytes, value: bytes | None) -> StoredEntry | None:
         _, *of = _OFFSET_KEY.read(key, 0)[0]
         committed = None
         if value is not None:
-            _, *fields = _OFFSET_VALUE.read(value, 0)[0]
-            committed = CommittedOffset(*fields)
+            committed = _decode_offset(value)
         return OffsetKey(*of), committed
     group_key = decode_group_key(key)
     if group_key is None:
         return None
     return group_key, None if value is None else decode_group_value(group_key, value)
+
+
+def _decode_offset(data: bytes) -> CommittedOffset:
+    if _kind_of(data) == _EXPIRING_VERSION:
+        _, offset, *fields = _EXPIRING_OFFSET_VALUE.read(data, 0)[0]
+        return CommittedOffset(offset, _NO_LEADER_EPOCH, *fields)
+    _, *fields = _OFFSET_VALUE.read(data, 0)[0]
+    return CommittedOffset(*fields)
+
+
+def _encode_offset(committed: CommittedOffset) -> bytes:
+    if committed.expire_ms == NO_EXPIRY_MS:
+        return _OFFSET_VALUE.write((_OFFSET_VERSION, *committed[:-1]))
+    offset, _, *fields = committed
+    return _EXPIRING_OFFSET_VALUE.write((_EXPIRING_VERSION, offset, *fields))
 
 
 def _stored_record(
@@ -297,7 +318,7 @@ def _stored_record(
         return encode_group_key(key), None if value is None else encode_group_value(key, value)
     written = None
     if isinstance(value, CommittedOffset):
-        written = _OFFSET_VALUE.write((_OFFSET_VERSION, *value))
+        written = _encode_offset(value)
     return _OFFSET_KEY.write((_OFFSET_KIND, *key)), written
 
 

@@ -232,6 +232,8 @@ class ClusterMetadata:
             "group.share.max.size": groups.share_max_size,
             "leader.imbalance.check.interval.seconds": math.ceil(config.leader_imbalance_check_s),
             "num.partitions": config.default_partitions,
+            "offsets.retention.check.interval.ms": groups.offsets_retention_check_interval_ms,
+            "offsets.retention.minutes": math.ceil(groups.offsets_retention_ms / 60_000),
             "offsets.topic.num.partitions": config.offsets_partitions,
             "offsets.topic.replication.factor": self._max_replication,
             "replica.lag.time.max.ms": config.replica_max_lag_ms,

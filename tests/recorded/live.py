@@ -23,11 +23,12 @@ from pathlib import Path
 import click
 
 from tests.recorded.comparison import Difference, compare
+from tests.recorded.placement import place
 from tests.recorded.programs.registry import SEQUENCES
 from tests.recorded.real_kafka import DEFAULT_PORT, HOST, RealKafka, RealKafkaError, real_kafka
 from tests.recorded.recorder import Pace, Step, run_program, warm_up
 from tests.recorded.recordings import NEWEST
-from tests.recorded.replay import replay
+from tests.recorded.replay import our_placement, replay
 from tests.recorded.sequences import REQUESTS, kills_brokers, random_program
 from tests.recorded.table import entries_of_all
 
@@ -99,6 +100,8 @@ class _Comparison:
         together = [seed for seed in reversed(seeds) if not kills_brokers(seed)]
         alone = [seed for seed in reversed(seeds) if kills_brokers(seed)]
         with ProcessPoolExecutor(1, get_context("spawn")) as replays:
+            placement = await asyncio.get_running_loop().run_in_executor(replays, our_placement)
+            await place(HOST, self._kafka.port, placement)
             await asyncio.gather(*(self._take(together, replays) for _ in range(at_once)))
             await self._take(alone, replays)
 

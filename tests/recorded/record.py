@@ -16,7 +16,9 @@ from collections.abc import Mapping, Sequence
 import click
 
 from tests.recorded.comparison import VARIES, without_noise
-from tests.recorded.programs.registry import PROGRAMS, SEEDS, SEQUENCES
+from tests.recorded.placement import Placement, place
+from tests.recorded.programs.expirations import CHECK_INTERVAL_MS, RETENTION_MINUTES
+from tests.recorded.programs.registry import EXPIRATIONS, PROGRAMS, SEEDS, SEQUENCES
 from tests.recorded.real_kafka import (
     DEFAULT_PORT,
     HOST,
@@ -27,6 +29,7 @@ from tests.recorded.real_kafka import (
 )
 from tests.recorded.recorder import Step, run_program, warm_up
 from tests.recorded.recordings import NEWEST, VERSIONS, write_recording
+from tests.recorded.replay import our_placement
 from tests.recorded.schemas import has_schemas, store_schemas
 from tests.recorded.sequences import kills_brokers
 
@@ -34,9 +37,15 @@ _AT_ONCE = 4
 _ALONE = ("garbage.", "deaths.", "configs.listed_resources", "configs.altered_settings")
 """Programs that others would notice: they run alone, at the end."""
 
+_EXPIRING = {
+    "offsets.retention.minutes": RETENTION_MINUTES,
+    "offsets.retention.check.interval.ms": CHECK_INTERVAL_MS,
+}
+"""The settings of the brokers whose offsets expire."""
+
 _SEQUENCES_ALONE = {f"{SEQUENCES}.seed_{seed}" for seed in SEEDS if kills_brokers(seed)}
 
-_NEEDS_NEWEST = ("share_groups.", "sequences.")
+_NEEDS_NEWEST = ("share_groups.", "sequences.", EXPIRATIONS)
 """Programs of requests whose versions the others don't know, and those that tell less of them."""
 
 
@@ -59,10 +68,16 @@ def _record(version: str, only: Sequence[str], port: int) -> None:
     names = [name for name in PROGRAMS if name.startswith(tuple(only) or "")]
     if version != NEWEST:
         names = [name for name in names if not name.startswith(_NEEDS_NEWEST)]
-    runs = []
+    runs, placement = [], our_placement()
+    expiring = [name for name in names if name.startswith(EXPIRATIONS)]
+    others = [name for name in names if name not in expiring]
     for run in ("r1a2b3c", "r4d5e6f"):
-        with real_kafka(version, port) as kafka:
-            runs.append(asyncio.run(_run_all(names, kafka, run)))
+        found: dict[str, list[Step]] = {}
+        for part, more in ((others, lambda _: {}), (expiring, lambda _: _EXPIRING)):
+            if part:
+                with real_kafka(version, port, more=more) as kafka:
+                    found |= asyncio.run(_run_all(part, kafka, run, placement))
+        runs.append(found)
         click.echo(f"Kafka {version}: ran {len(names)} programs as {run}")
     for name in names:
         one, other = (run[name] for run in runs)
@@ -73,8 +88,11 @@ def _record(version: str, only: Sequence[str], port: int) -> None:
         write_recording(version, name, steps)
 
 
-async def _run_all(names: Sequence[str], kafka: RealKafka, run: str) -> Mapping[str, list[Step]]:
+async def _run_all(
+    names: Sequence[str], kafka: RealKafka, run: str, placement: Placement
+) -> Mapping[str, list[Step]]:
     await warm_up(HOST, kafka.port)
+    await place(HOST, kafka.port, placement)
     found: dict[str, list[Step]] = {}
     free = asyncio.Semaphore(_AT_ONCE)
 

@@ -101,6 +101,8 @@ class _RowWorld:
                 share_record_lock_duration_ms=session_ms,
                 consumer_heartbeat_interval_ms=2_500,
                 share_heartbeat_interval_ms=2_500,
+                # Offsets are looked through all the time, and none is old enough to expire.
+                offsets_retention_check_interval_ms=1_000,
             ),
             **self._security.cluster,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -22,6 +23,7 @@ from purgatory.kafka import (
     ProducerIdentity,
     TopicPartition,
 )
+from purgatory.kafka.groups.offsets import NO_EXPIRY_MS
 from purgatory.kafka.transactions.transaction_verification import (
     RETRIABLE,
     add_partitions,
@@ -39,6 +41,9 @@ _GROUPS_MIN_VERSION = 8
 _EPOCHS_MIN_VERSION = 9
 _TOPIC_IDS_MIN_VERSION = 10
 _NO_OFFSET = CommittedOffset(-1, -1, "")
+_BY_CLUSTER = timedelta(milliseconds=-1)
+"""The retention of a commit that leaves it to the cluster."""
+
 Codes = Mapping[TopicPartition, ErrorCode]
 _RequestedTopic = tuple[str | None, UUID | None, Sequence[int]]
 """A topic's name, its id, and the partitions that are requested."""
@@ -78,11 +83,16 @@ def _name_of(broker: BrokerServices, topic: Any) -> str | None:
 
 
 def _requested_offsets(broker: BrokerServices, body: Any) -> dict[TopicPartition, CommittedOffset]:
+    commit_ms = broker.now_ms()
+    retention_ms = getattr(body, "retention_time", _BY_CLUSTER) // timedelta(milliseconds=1)
+    expire_ms = NO_EXPIRY_MS if retention_ms == -1 else commit_ms + retention_ms
     return {
         TopicPartition(name, requested.partition_index): CommittedOffset(
             requested.committed_offset,
             getattr(requested, "committed_leader_epoch", -1),
             requested.committed_metadata or "",
+            commit_ms,
+            expire_ms,
         )
         for topic in body.topics
         if (name := _name_of(broker, topic)) is not None

@@ -65,6 +65,8 @@ CONSUMER = "consumer"
 """The protocol type of consumers."""
 
 NO_GENERATION = 0
+UNKNOWN_MS = -1
+"""The time of a state in an older Kafka's record."""
 
 
 class GroupState(Enum):
@@ -194,13 +196,17 @@ class Group:
     """The members of a group by member id, in the order of joining.
 
     Its members wait on ``join_key`` and ``sync_key``.
+
+    Args:
+        state_ms: when it came into its state, in milliseconds since 1970; -1: unknown.
     """
 
-    def __init__(self, group_id: str) -> None:
+    def __init__(self, group_id: str, state_ms: int = UNKNOWN_MS) -> None:
         self.group_id = group_id
         self.join_key = GroupJoinKey(group_id)
         self.sync_key = GroupSyncKey(group_id)
         self.state = GroupState.EMPTY
+        self.state_ms = state_ms
         self.generation = NO_GENERATION
         self.protocol_type: str | None = None
         self.protocol: str | None = None
@@ -305,17 +311,22 @@ class Group:
         """The longest rebalance timeout of the members."""
         return max((m.join_request.rebalance_timeout_ms for m in self.members.values()), default=0)
 
-    def next_generation(self) -> None:
+    def move_to(self, state: GroupState, now_ms: int) -> None:
+        """Come into a state, at a time in milliseconds since 1970."""
+        self.state = state
+        self.state_ms = now_ms
+
+    def next_generation(self, now_ms: int) -> None:
         """Begin a generation with the current members."""
         self.generation += 1
         self.new_member_added = False
         if not self.members:
-            self.state = GroupState.EMPTY
+            self.move_to(GroupState.EMPTY, now_ms)
             self.protocol = None
             self.pending_sync_members.clear()
             return
         self.protocol = self.choose_protocol()
-        self.state = GroupState.COMPLETING_REBALANCE
+        self.move_to(GroupState.COMPLETING_REBALANCE, now_ms)
         self.pending_sync_members = set(self.members)
 
     # Responses to its members.
@@ -367,14 +378,14 @@ class Group:
 
     # Its record.
 
-    def record(self, assignments: Mapping[str, bytes], now_ms: int) -> ClassicGroupRecord:
+    def record(self, assignments: Mapping[str, bytes]) -> ClassicGroupRecord:
         """Return its generation, as stored, with these assignments by member id. O(members)."""
         return ClassicGroupRecord(
             self.protocol_type or "",
             self.generation,
             self.protocol,
             self.leader_id,
-            now_ms,
+            self.state_ms,
             tuple(
                 ClassicMemberRecord(
                     member.member_id,
@@ -396,7 +407,7 @@ class Group:
 
         Of each member's protocols the chosen one alone is known.
         """
-        group = cls(group_id)
+        group = cls(group_id, record.state_ms)
         group.generation = record.generation
         for stored in record.members:
             protocols = ((record.protocol or "", stored.subscription),)

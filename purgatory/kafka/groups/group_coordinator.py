@@ -26,6 +26,7 @@ from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ErrorCode, GroupRefusal
 from purgatory.kafka.groups.group import (
     ANY_PROTOCOL,
+    UNKNOWN_MS,
     ClassicGroupRecord,
     DelayedArrival,
     DelayedHeartbeat,
@@ -75,6 +76,7 @@ class GroupCoordinator:
         check_coordinated: raises `GroupRefusal` where another broker coordinates a group.
         check_joining: raises `GroupRefusal` where a group has members of another protocol.
         save: stores groups; by default they are not.
+        now_ms: returns the time, in milliseconds since 1970; by default it is unknown.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class GroupCoordinator:
         check_coordinated: Callable[[str], object] = lambda _: None,
         check_joining: Callable[[str], object] = lambda _: None,
         save: SaveGroup = lambda _group, _assignments, respond: respond(ErrorCode.NONE),
+        now_ms: Callable[[], int] = lambda: UNKNOWN_MS,
     ) -> None:
         self.config = config
         self.groups: dict[str, Group] = {}
@@ -95,6 +98,7 @@ class GroupCoordinator:
         self._check_led = check_coordinated
         self._check_joining = check_joining
         self._save = save
+        self._now_ms = now_ms
         self._left: Group | None = None
 
     @property
@@ -131,7 +135,7 @@ class GroupCoordinator:
         group = self.groups.pop(group_id, None)
         if group is None:
             return
-        group.state = GroupState.DEAD
+        group.move_to(GroupState.DEAD, self._now_ms())
         for member in group.members.values():
             member.refuse(code)
         for member_id in (*group.members, *group.pending_members):
@@ -165,7 +169,7 @@ class GroupCoordinator:
             if group is None:
                 if member_id:
                     raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)
-                group = self.groups[group_id] = Group(group_id)
+                group = self.groups[group_id] = Group(group_id, self._now_ms())
             former_id = group.static_members.get(join_request.instance_id or "", "")
             try:
                 if not group.supports_protocols(join_request):
@@ -310,7 +314,7 @@ class GroupCoordinator:
                 member.respond_sync(SyncGroupResult(ErrorCode.REBALANCE_IN_PROGRESS))
                 self._watch_session(group, member)
         was_empty = group.state is GroupState.EMPTY
-        group.state = GroupState.PREPARING_REBALANCE
+        group.move_to(GroupState.PREPARING_REBALANCE, self._now_ms())
         self.syncs.check_and_complete(group.sync_key)
         _log.info("rebalance", group=group.group_id, generation=group.generation, reason=reason)
         if was_empty:
@@ -348,7 +352,7 @@ class GroupCoordinator:
             self.rebalances.try_complete_else_watch(DelayedJoin(group, self), [group.join_key])
             return
         group.elect_joined_leader()
-        group.next_generation()
+        group.next_generation(self._now_ms())
         self.syncs.check_and_complete(group.sync_key)  # end syncs of the former generation
         members = list(group.members.values())
         for member in members:
@@ -448,7 +452,7 @@ class GroupCoordinator:
         """Give all members their stored assignments, or the error."""
         is_stored = code is ErrorCode.NONE
         if is_stored:
-            group.state = GroupState.STABLE
+            group.move_to(GroupState.STABLE, self._now_ms())
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"") if is_stored else b""
         for member in group.members.values():

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from purgatory.core.purgatory import DelayedOperationPurgatory
+from purgatory.core.recent_errors import Logger
 from purgatory.former_names import FormerName
 from purgatory.kafka.coordinator_log import Respond
 from purgatory.kafka.errors import ErrorCode, GroupRefusal
@@ -41,12 +42,14 @@ from purgatory.kafka.groups.group import (
 )
 from purgatory.kafka.groups.group_coordinator import GroupCoordinator, check_group_id
 from purgatory.kafka.groups.mixed_group_coordinator import MixedGroupCoordinator
+from purgatory.kafka.groups.offset_expiration import expired_offsets, is_empty
 from purgatory.kafka.groups.offsets import (
     OFFSETS_TOPIC,
     CommittedOffset,
     GroupOffsets,
     OffsetKey,
     OffsetsCodec,
+    StoredEntry,
     group_partition,
 )
 from purgatory.kafka.groups.share_group_coordinator import (
@@ -66,6 +69,7 @@ from purgatory.kafka.settings.group_settings import (
 from purgatory.kafka.topic_partition import Partitions, TopicPartition
 
 _MAX_METADATA_BYTES = 4096
+_log = Logger("purgatory.kafka")
 OnEnded = Callable[[int, OffsetKey, CommittedOffset, bool], object]
 """Takes a producer id, a key and an offset of its transaction, and whether the offset now holds."""
 
@@ -113,6 +117,7 @@ class GroupManager:
         self._now_ms = now_ms
         self._offsets_partitions = offsets_partitions
         self._is_known = is_known
+        self._retention_ms = config.offsets_retention_ms
         self._on_ended = on_ended
         self.classic = GroupCoordinator(
             config,
@@ -121,6 +126,7 @@ class GroupManager:
             self._partition,
             self._check_joining,
             self._save_classic,
+            now_ms,
         )
         self.consumers = MixedGroupCoordinator(
             self.classic,
@@ -278,6 +284,38 @@ class GroupManager:
             if self.coordinator_partition(group_id) == topic_partition:
                 self._forget(group_id)
 
+    def expire_offsets(self, partition: int) -> None:
+        """Delete the expired offsets of a partition's groups, and groups without any and without
+        members. O(groups + offsets)."""
+        if not self.offsets.leads(partition):
+            return
+        group_ids = dict.fromkeys(self.offsets.groups(partition))
+        for groups in (self.classic.groups, self.consumers.groups):
+            for group_id in groups:  # some may not be stored
+                if self.coordinator_partition(group_id).partition == partition:
+                    group_ids[group_id] = None
+        pending = self.offsets.pending_by_group(partition)
+        entries: list[StoredEntry] = []
+        for group_id in group_ids:
+            if group_id not in self.shares.groups:  # they never expire
+                entries += self._expire_group(group_id, pending.get(group_id, ()))
+        if entries:
+            _log.info("offsets_expired", partition=partition, tombstones=len(entries))
+            self.offsets.write(partition, entries, _ignore)
+
+    def _expire_group(
+        self, group_id: str, pending: Collection[TopicPartition]
+    ) -> list[StoredEntry]:
+        group: Group | ConsumerGroup | None = self.consumers.groups.get(group_id)
+        group = group or self.classic.groups.get(group_id) or Group(group_id)
+        offsets = self.offsets.group_offsets(group_id)
+        expired = expired_offsets(group, offsets, pending, self._now_ms(), self._retention_ms)
+        entries: list[StoredEntry] = [(OffsetKey(group_id, *place), None) for place in expired]
+        if len(expired) == len(offsets) and not pending and is_empty(group):
+            entries += self._tombstones(group_id)
+            self._forget(group_id)
+        return entries
+
     def delete_topic(self, topic: str) -> None:
         """Delete all groups' offsets of a deleted topic, in the background. O(their offsets)."""
         self.offsets.delete_topic(topic)
@@ -381,9 +419,9 @@ class GroupManager:
         if (
             generation >= 0
             and group_id not in self.classic.groups
-            and self.offsets.has_offsets(self._partition(group_id), group_id)
+            and self.offsets.has_group(self._partition(group_id), group_id)
         ):
-            # The group has offsets, and never had a member.
+            # The group never had a member.
             self.classic.check_coordinated(group_id)
             raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)
         self.classic.check_commit(
@@ -491,13 +529,13 @@ class GroupManager:
     # Descriptions and deletions.
 
     def all_groups(self) -> list[Group]:
-        """Return the classic groups that are coordinated here, and those that have only offsets."""
-        unexpired = [
+        """Return the classic groups that are coordinated here, and those that had offsets alone."""
+        without_members = [
             Group(group_id)
             for group_id in self.offsets.groups()
             if group_id not in self.classic.groups and self._epoch_based_group(group_id) is None
         ]
-        return [*self.classic.groups.values(), *unexpired]
+        return [*self.classic.groups.values(), *without_members]
 
     def describe(self, group_id: str) -> Group:
         """Describe a classic group: EMPTY without members, DEAD if it does not exist.
@@ -513,7 +551,7 @@ class GroupManager:
         group = self.classic.groups.get(group_id)
         if group is None:
             group = Group(group_id)
-            if not self.offsets.has_offsets(partition, group_id):
+            if not self.offsets.has_group(partition, group_id):
                 group.state = GroupState.DEAD
         return group
 
@@ -527,14 +565,14 @@ class GroupManager:
 
         def deleted(code: ErrorCode) -> None:
             if code is ErrorCode.NONE:
-                self.classic.forget(group_id)
-                for coordinator in (self.consumers, self.shares):
+                for coordinator in self._coordinators:
                     group = coordinator.groups.get(group_id)
-                    if group is not None and not group.members:
+                    if group is not None and is_empty(group):  # none has joined meanwhile
                         coordinator.forget(group_id)
             respond(code)
 
-        self.offsets.delete(self._partition(group_id), group_id, deleted)
+        tombstones = self._tombstones(group_id)
+        self.offsets.delete(self._partition(group_id), group_id, tombstones, deleted)
 
     def delete_offsets(
         self,
@@ -556,9 +594,6 @@ class GroupManager:
             return
 
         def deleted(code: ErrorCode) -> None:
-            if not self.offsets.group_offsets(group_id) and not self._epoch_based_group(group_id):
-                # As in Kafka, until its coordinator changes: a group without offsets is there.
-                self.classic.groups.setdefault(group_id, Group(group_id))
             respond(ErrorCode.NONE, {**codes, **dict.fromkeys(valid, code)})
 
         codes = {
@@ -619,18 +654,25 @@ class GroupManager:
             coordinator.forget(group_id)
 
     def _forget_empty(self, group_id: str) -> None:
+        tombstones = self._tombstones(group_id)
+        self._forget(group_id)
+        if tombstones:
+            self._write(group_id, tombstones, _ignore)
+
+    def _tombstones(self, group_id: str) -> list[GroupRecord]:
+        """Return what deletes a group's records; nothing, if there is no such group."""
         keys = dict.fromkeys(self.offsets.records_of(group_id))
         # The last of its records may not be replicated yet.
-        if group_id in self.classic.groups:
-            keys[GroupRecordKey(group_id, RecordKind.CLASSIC)] = None
         other = self._epoch_based_group(group_id)
         if other is not None:
             kinds = [RecordKind.GROUP_EPOCH, RecordKind.TARGET_EPOCH]
             for kind in (*kinds, RecordKind.SHARE_STATE) if other.is_share else kinds:
                 keys[GroupRecordKey(group_id, kind, is_share=other.is_share)] = None
-        self._forget(group_id)
-        if keys:
-            self._write(group_id, list(keys.items()), _ignore)
+        elif group_id in self.classic.groups or self.offsets.has_group(
+            self.coordinator_partition(group_id).partition, group_id
+        ):
+            keys[GroupRecordKey(group_id, RecordKind.CLASSIC)] = None
+        return [(key, None) for key in keys]
 
     def _save_classic(
         self,
@@ -644,7 +686,7 @@ class GroupManager:
         records: dict[GroupRecordKey, ClassicGroupRecord | None] = dict.fromkeys(
             self.offsets.records_of(group_id)
         )
-        records[own_key] = group.record(assignments, self._now_ms())
+        records[own_key] = group.record(assignments)
         errors = {ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE}
         written = list(records.items())
         self._write(group_id, written, lambda code: respond(errors.get(code, code)))

@@ -387,7 +387,8 @@ class MixedGroupCoordinator(ConsumerGroupCoordinator):
                     subscription.classic.protocols,
                 )
                 classic.add(Member(member.member_id, join_request, is_new=False))
-        classic.state, classic.new_member_added = GroupState.STABLE, False
+        classic.move_to(GroupState.STABLE, self._now_ms())
+        classic.new_member_added = False
         classic.protocol = classic.choose_protocol()
         for stays in classic.members.values():
             target = group.targets.get(stays.member_id, NO_PARTITIONS)
@@ -396,8 +397,7 @@ class MixedGroupCoordinator(ConsumerGroupCoordinator):
         self.forget(group.group_id)
         group.dissolve(
             classic.record(
-                {member.member_id: member.assignment for member in classic.members.values()},
-                self._now_ms(),
+                {member.member_id: member.assignment for member in classic.members.values()}
             )
         )
         _log.info("downgraded", group=group.group_id, members=len(classic.members))

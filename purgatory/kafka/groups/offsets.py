@@ -4,7 +4,8 @@ Offsets that are committed in a transaction are pending (`PendingOffsets`) until
 once it is committed, unless a later offset was committed for the same key by then: as in Kafka, the
 last written record holds. Until the end, the key has no stable offset either way.
 
-Offsets never expire: `offsets.retention.minutes` is accepted without an effect.
+A group with offsets is there until it is deleted, though it lose all of them, as in Kafka: the
+manager looks for such groups, and for offsets that have expired.
 
 Ground rules
 ------------
@@ -39,6 +40,10 @@ _MAX_CACHED_LENGTH = 255
 """The hashes of longer names are not kept."""
 
 
+NO_EXPIRY_MS = -1
+"""An offset without a time of its own expires by the retention of the cluster."""
+
+
 class OffsetKey(NamedTuple):
     """A group and a partition, for which an offset is committed."""
 
@@ -55,13 +60,15 @@ class OffsetKey(NamedTuple):
 class CommittedOffset(NamedTuple):
     """A committed offset: the next one to read.
 
-    ``commit_ms`` is set on commit, in milliseconds since 1970.
+    ``commit_ms`` is set on commit, in milliseconds since 1970; ``expire_ms``, when it expires, by
+    clients of old versions alone.
     """
 
     offset: int
     leader_epoch: int
     metadata: str
     commit_ms: int = 0
+    expire_ms: int = NO_EXPIRY_MS
 
 
 OffsetEntry: TypeAlias = tuple[OffsetKey, CommittedOffset | None]
@@ -164,9 +171,12 @@ class PendingOffsets:
         """Return what a group's offsets may yet change of. O(what is held)."""
         return {key.topic_partition for _, key in self._held if key.group_id == group_id}
 
-    def groups(self) -> set[str]:
-        """Return the groups with pending offsets. O(pending offsets)."""
-        return {key.group_id for _, key in self._held}
+    def by_group(self) -> Mapping[str, set[TopicPartition]]:
+        """Return the partitions with pending offsets, by group. O(pending offsets)."""
+        found: dict[str, set[TopicPartition]] = {}
+        for _, key in self._held:
+            found.setdefault(key.group_id, set()).add(key.topic_partition)
+        return found
 
     def topic_offsets(self, topic: str) -> list[OffsetKey]:
         """Return the keys of a topic's pending offsets. O(pending offsets)."""
@@ -206,7 +216,7 @@ class GroupOffsets:
         self._now_ms = now_ms
         self._by_group: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         self._group_records: dict[str, dict[GroupRecordKey, GroupRecordValue]] = {}
-        self._loaded: dict[int, set[str]] = {}
+        self._loaded: dict[int, dict[str, None]] = {}  # the groups, in the order of their records
         self._pending: dict[int, PendingOffsets] = {}
 
     # Partitions of the offsets topic.
@@ -216,7 +226,7 @@ class GroupOffsets:
 
         O(its records).
         """
-        self._loaded[partition] = set()
+        self._loaded[partition] = {}
         self._pending[partition] = PendingOffsets()
         for batch in self._records.load(partition):
             self._load_batch(partition, batch)
@@ -235,7 +245,7 @@ class GroupOffsets:
     def unload(self, partition: int) -> list[str]:
         """Remove the groups of a partition that another broker leads; return them."""
         self._records.unload(partition)
-        groups = self._loaded.pop(partition, set())
+        groups = self._loaded.pop(partition, {})
         self._pending.pop(partition, None)
         for group_id in groups:
             self._by_group.pop(group_id, None)
@@ -306,18 +316,22 @@ class GroupOffsets:
         pending = self._pending.get(partition)
         return pending.group_offsets(group_id) if pending else set()
 
-    def delete(self, partition: int, group_id: str, respond: Respond) -> None:
-        """Delete all offsets and records of a group; ``respond`` is called as by ``commit``."""
+    def pending_by_group(self, partition: int) -> Mapping[str, set[TopicPartition]]:
+        """Return the partitions of all groups with offsets in open transactions. O(those)."""
+        pending = self._pending.get(partition)
+        return pending.by_group() if pending else {}
+
+    def delete(
+        self, partition: int, group_id: str, records: Sequence[GroupRecord], respond: Respond
+    ) -> None:
+        """Delete all offsets of a group, and its records by these tombstones, of which there is at
+        least one; ``respond`` is called as by ``commit``."""
         topic_partitions = self.group_offsets(group_id).keys() | self.pending(partition, group_id)
         entries: list[StoredEntry] = [
             (OffsetKey(group_id, *topic_partition), None)
             for topic_partition in sorted(topic_partitions)
         ]
-        entries += [(key, None) for key in self.records_of(group_id)]
-        if entries:
-            self._append(partition, entries, respond)
-        else:
-            respond(ErrorCode.NONE)
+        self._append(partition, [*entries, *records], respond)
 
     def delete_some(
         self,
@@ -338,9 +352,9 @@ class GroupOffsets:
         else:
             respond(ErrorCode.NONE)
 
-    def write(self, partition: int, records: Sequence[GroupRecord], respond: Respond) -> None:
-        """Keep records of a consumer group; ``respond`` is called as by ``commit``."""
-        self._append(partition, records, respond)
+    def write(self, partition: int, entries: Sequence[StoredEntry], respond: Respond) -> None:
+        """Keep records of groups, at least one; ``respond`` is called as by ``commit``."""
+        self._append(partition, entries, respond)
 
     def records_of(self, group_id: str) -> Mapping[GroupRecordKey, GroupRecordValue]:
         """Return the stored records of a consumer group; none for other groups."""
@@ -350,16 +364,19 @@ class GroupOffsets:
         """Return what a group has committed, by topic and partition."""
         return self._by_group.get(group_id, {})
 
-    def has_offsets(self, partition: int, group_id: str) -> bool:
-        """Whether a group has offsets that are committed, or pending. O(pending offsets)."""
-        return bool(self.group_offsets(group_id) or self.pending(partition, group_id))
+    def has_group(self, partition: int, group_id: str) -> bool:
+        """Whether a group has records here, or had offsets, and was not deleted."""
+        return group_id in self._loaded.get(partition, ())
 
-    def groups(self) -> list[str]:
-        """Return the groups with offsets that are committed, or pending."""
-        found = {group_id: None for group_id, offsets in self._by_group.items() if offsets}
-        for pending in self._pending.values():
-            found |= dict.fromkeys(sorted(pending.groups()))
-        return list(found)
+    def groups(self, partition: int | None = None) -> list[str]:
+        """Return the groups that have records, or had offsets, and were not deleted.
+
+        Args:
+            partition: the partition that has them; None: any.
+        """
+        if partition is not None:
+            return list(self._loaded.get(partition, ()))
+        return [group_id for groups in self._loaded.values() for group_id in groups]
 
     def delete_topic(self, topic: str) -> None:
         """Delete all groups' offsets of a deleted topic, in the background. O(their offsets)."""
@@ -431,9 +448,11 @@ class GroupOffsets:
                 assert not isinstance(value, CommittedOffset)
                 _store(self._group_records, group_id, key, value)
             if value is not None:
-                loaded.add(group_id)
-            elif group_id not in self._by_group and group_id not in self._group_records:
-                loaded.discard(group_id)
+                loaded[group_id] = None
+            elif isinstance(key, GroupRecordKey) and not (
+                group_id in self._by_group or group_id in self._group_records
+            ):
+                loaded.pop(group_id, None)
 
     def _add_pending(
         self, partition: int, producer_id: int, entries: Sequence[StoredEntry]
@@ -443,6 +462,7 @@ class GroupOffsets:
             assert isinstance(key, OffsetKey), "offsets alone are committed in transactions"
             assert value is None or isinstance(value, CommittedOffset)
             pending.hold(producer_id, (key, value))
+            self._loaded[partition][key.group_id] = None
 
 
 def _store(

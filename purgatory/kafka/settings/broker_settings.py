@@ -38,6 +38,8 @@ _KINDS: Mapping[str, tuple[int, str]] = {
     "group.share.max.size": (INT, "200"),
     "leader.imbalance.check.interval.seconds": (LONG, "300"),
     "num.partitions": (INT, "1"),
+    "offsets.retention.check.interval.ms": (LONG, "600000"),
+    "offsets.retention.minutes": (INT, "10080"),
     "offsets.topic.num.partitions": (INT, "50"),
     "offsets.topic.replication.factor": (SHORT, "3"),
     "replica.lag.time.max.ms": (LONG, "30000"),

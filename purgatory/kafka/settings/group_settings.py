@@ -44,6 +44,9 @@ class GroupConfig:
         initial_rebalance_delay_ms: how long the first member of a group waits for others.
         min_session_timeout_ms, max_session_timeout_ms: what members may ask for.
         max_size: how many members a group may have.
+        offsets_retention_ms: how long offsets are kept that no member reads on from.
+        offsets_retention_check_interval_ms: how often expired offsets are deleted, and groups
+            without offsets and members.
         consumer_session_timeout_ms: how long a member of a group of the consumer protocol may give
             no heartbeat.
         consumer_heartbeat_interval_ms: how often members are to send one.
@@ -61,6 +64,8 @@ class GroupConfig:
     min_session_timeout_ms: OrTimedelta[int] = default(6_000)
     max_session_timeout_ms: OrTimedelta[int] = default(1_800_000)
     max_size: int = 2**31 - 1
+    offsets_retention_ms: OrTimedelta[int] = default(604_800_000)
+    offsets_retention_check_interval_ms: OrTimedelta[int] = default(600_000)
     consumer_session_timeout_ms: OrTimedelta[int] = default(45_000)
     consumer_heartbeat_interval_ms: OrTimedelta[int] = default(5_000)
     consumer_migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL

@@ -106,8 +106,6 @@ num.replica.alter.log.dirs.threads int null
 offset.metadata.max.bytes int 4096
 offsets.commit.timeout.ms int 5000
 offsets.load.buffer.size int 5242880
-offsets.retention.check.interval.ms long 600000
-offsets.retention.minutes int 10080
 offsets.topic.compression.codec int 0
 offsets.topic.segment.bytes int 104857600
 producer.purgatory.purge.interval.requests int 1000

@@ -30,6 +30,10 @@ from purgatory.kafka.topic_partition import TopicPartition
 NO_BYTES = -1
 """In place of a number of bytes: there is an error."""
 
+BEYOND_LOG = -2
+"""In place of a number of bytes: the log ends before the offset, and there is nothing to wait for.
+As in Kafka, where the read of the log fails, the response has no error, and the fetch ends."""
+
 
 class ShareFetchParams(NamedTuple):
     """The parameters of a share fetch.
@@ -73,8 +77,8 @@ class SharePartitions(Protocol):
     """The share partitions from which records are acquired."""
 
     def available_bytes(self, key: ShareKey) -> int | None:
-        """Return how many bytes may be acquired; NO_BYTES if there is an error; None: its state is
-        being read, or it has as many records in flight as it may."""
+        """Return how many bytes may be acquired; NO_BYTES if there is an error; BEYOND_LOG; None:
+        its state is being read, or it has as many records in flight as it may."""
 
     def acquire(
         self, session: ShareSession, key: ShareKey, params: ShareFetchParams
@@ -118,7 +122,7 @@ class DelayedShareFetch(DelayedOperation):
 
     def try_complete(self) -> bool:
         available = [self._shares.available_bytes(key) for key in self._partitions]
-        if all(size_bytes == NO_BYTES for size_bytes in available):
+        if BEYOND_LOG in available or all(size_bytes == NO_BYTES for size_bytes in available):
             return self.force_complete()
         acquirable = [size_bytes for size_bytes in available if size_bytes not in (None, NO_BYTES)]
         is_enough = bool(acquirable) and sum(acquirable) >= self._params.min_bytes

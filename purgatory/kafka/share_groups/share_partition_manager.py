@@ -21,6 +21,7 @@ from purgatory.kafka.replication.replica_manager import ReplicaManager
 from purgatory.kafka.replication.requests import FetchParams, PartitionFetch
 from purgatory.kafka.settings.group_settings import EARLIEST, GroupConfig, GroupSettings
 from purgatory.kafka.share_groups.delayed_share_fetch import (
+    BEYOND_LOG,
     NO_BYTES,
     DelayedShareFetch,
     RespondShareFetch,
@@ -271,8 +272,8 @@ class SharePartitionManager:
     def available_bytes(self, key: ShareKey) -> int | None:
         """Return how many bytes may be acquired now. O(runs).
 
-        NO_BYTES if there is an error; None: its state is being read, or it has as many records in
-        flight as it may.
+        NO_BYTES if there is an error; BEYOND_LOG; None: its state is being read, or it has as many
+        records in flight as it may.
         """
         try:
             partition, share_partition = self._find(key)
@@ -283,6 +284,8 @@ class SharePartitionManager:
         offset = self._next_offset(partition, share_partition.in_flight)
         if offset is None:
             return None
+        if offset > partition.log.end_offset:
+            return BEYOND_LOG
         isolation = self._settings_of(key.group_id).share_isolation
         end_offset = partition.visible_end(isolation)
         if offset >= end_offset:
@@ -317,7 +320,7 @@ class SharePartitionManager:
         fetches = {partition.topic_partition: PartitionFetch(offset, params.max_bytes)}
         read = self._manager.read(fetch_params, fetches)[partition.topic_partition]
         if read.error is ErrorCode.OFFSET_OUT_OF_RANGE:
-            return _NO_RECORDS  # beyond the log's end: the records there are not committed yet
+            return _NO_RECORDS  # beyond the log's end, or its records are not committed yet
         if read.error is not ErrorCode.NONE:
             return ShareFetchResult(read.error, read.message)
         visible = [batch for batch in read.visible_batches() if batch.record_count]

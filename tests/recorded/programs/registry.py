@@ -8,6 +8,7 @@ from tests.recorded.programs import (
     configs,
     consumer_groups,
     deaths,
+    expirations,
     fetch,
     garbage,
     groups,
@@ -100,6 +101,8 @@ _PROGRAMS: Sequence[Program] = (
     deaths.too_few_replicas,
     configs.listed_resources,
     configs.altered_settings,
+    expirations.groups,
+    expirations.deletions,
 )
 
 
@@ -107,8 +110,11 @@ def _name(program: Program) -> str:
     return f"{program.__module__.rsplit('.', 1)[-1]}.{program.__qualname__}"
 
 
-SEEDS = (1, 2, 3, 4, 5, 6, 101, 1054, 1063, 1064, 10_005)
+SEEDS = (1, 2, 3, 4, 5, 6, 101, 1054, 1063, 1064, 1115, 10_005)
 """The random sequences that are recorded, too: a few, and those that found a difference."""
+
+EXPIRATIONS = "expirations."
+"""The start of the programs whose brokers keep offsets for a short time."""
 
 SEQUENCES = "sequences"
 """The start of their names."""

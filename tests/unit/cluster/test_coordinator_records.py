@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kio.records.readers import read_batch
 
 from purgatory.cluster.coordinator_records import (
     OffsetsRecords,
@@ -279,12 +280,20 @@ def test_unknown_tags_are_skipped() -> None:
 
 def test_offsets_and_records_are_in_one_batch() -> None:
     entries: list[StoredEntry] = [
-        (OffsetKey("g", "t", 0), CommittedOffset(5, -1, "why", 1)),
+        (OffsetKey("g", "t", 0), CommittedOffset(5, 4, "why", 1)),
+        (OffsetKey("g", "t", 1), CommittedOffset(5, -1, "why", 1, expire_ms=9)),
         (GroupRecordKey("g", RecordKind.GROUP_EPOCH), 4),
         (GroupRecordKey("g", RecordKind.TARGET, "m"), None),
     ]
     codec = OffsetsRecords()
     assert list(codec.entries(codec.batch(entries))) == entries
+
+
+def test_layout_of_an_offset_with_its_own_expiry_is_that_of_kafka() -> None:
+    committed = CommittedOffset(5, -1, "why", 1, expire_ms=9)
+    batch = OffsetsRecords().batch([(OffsetKey("g", "t", 0), committed)])
+    [record] = read_batch(batch.to_bytes(), 0)[0].records
+    assert record.value == struct.pack(">hq", 1, 5) + plain("why") + struct.pack(">qq", 1, 9)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from tests.recorded.programs.registry import PROGRAMS
 from tests.recorded.recordings import VERSIONS, has_recording
-from tests.recorded.replay import differences_from, replay
+from tests.recorded.replay import differences_from, replay_named
 from tests.recorded.table import entries_of, judge
 
 _SHOWN = 20
@@ -22,7 +22,7 @@ def programs_of(*files: str) -> Sequence[str]:
 def check_answers(name: str) -> None:
     """Fail for a difference from a real Kafka without an entry, and for an entry without one."""
     __tracebackhide__ = True
-    steps = replay(PROGRAMS[name])
+    steps = replay_named(name)
     assert len(steps) > 1
     recorded = [version for version in VERSIONS if has_recording(version, name)]
     assert recorded, f"{name} was not recorded: make record"

@@ -93,7 +93,11 @@ class GroupWorld:
         self.timer = SystemTimer("groups", clock=self.clock, executor=InlineExecutor())
         self._numbers = itertools.count(1)
         self.coordinator = GroupCoordinator(
-            GroupConfig(**limits), self.new_purgatory, self.new_member_id, save=self._save
+            GroupConfig(**limits),
+            self.new_purgatory,
+            self.new_member_id,
+            save=self._save,
+            now_ms=self.clock.now_ms,
         )
 
     def _save(
@@ -102,7 +106,7 @@ class GroupWorld:
         assignments: Mapping[str, bytes],
         respond: Callable[[ErrorCode], object],
     ) -> None:
-        record = group.record(assignments, self.clock.now_ms())
+        record = group.record(assignments)
 
         def write() -> None:
             if self.write_error is ErrorCode.NONE:

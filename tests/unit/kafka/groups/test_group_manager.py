@@ -3,85 +3,29 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import pytest
 
 from purgatory.kafka import (
-    OFFSETS_TOPIC,
     CommittedOffset,
     ErrorCode,
-    GroupConfig,
-    GroupManager,
     GroupState,
     JoinGroupResult,
     ProducerIdentity,
     SyncGroupResult,
     TopicPartition,
 )
-from purgatory.kafka.groups.consumer_group_coordinator import (
-    ConsumerGroupHeartbeat,
-    ConsumerGroupHeartbeatResult,
-)
 from purgatory.kafka.groups.group import LeaveGroupResult
 from tests.unit.kafka.conftest import Broker
-from tests.unit.kafka.groups.consumer_group_client import FakeTopics
-from tests.unit.kafka.groups.group_client import Asked, TagCodec, code_of, joining, leave
-
-PLACE = TopicPartition(OFFSETS_TOPIC, 22)  # of "hello", of 50
-ORDERS = TopicPartition("orders", 0)
-Codes = Mapping[TopicPartition, ErrorCode]
-
-
-class Coordinating:
-    """A broker with its groups, and requests of theirs in one line."""
-
-    def __init__(self, broker: Broker) -> None:
-        self.broker = broker
-        self.numbers = iter(range(1, 1_000))
-        self.groups = GroupManager(
-            broker.manager,
-            GroupConfig(initial_rebalance_delay_ms=0),
-            TagCodec(),
-            new_purgatory=lambda name: broker._purgatory(name, 0),
-            new_member_id=lambda begin: f"{begin}-{next(self.numbers)}",
-            now_ms=broker.clock.now_ms,
-            offsets_partitions=lambda: 50,
-            is_known=lambda place: place.topic == "orders",
-            known_topics=FakeTopics(),
-        )
-
-    def lead(self, epoch: int, *isr: int) -> None:
-        self.broker.lead(epoch, isr=isr, replicas=(0, 1), tp=PLACE)
-        self.groups.update_role(PLACE, leads=True)
-
-    def follow(self, leader: int, epoch: int) -> None:
-        self.groups.update_role(PLACE, leads=False)
-        self.broker.manager.become_follower(PLACE, leader, epoch, (0, 1))
-
-    def commit(self, offset: int, place: TopicPartition = ORDERS, why: str = "") -> list[Codes]:
-        answers: list[Codes] = []
-        offsets = {ORDERS: CommittedOffset(offset, -1, ""), place: CommittedOffset(offset, -1, why)}
-        self.groups.commit("hello", -1, "", None, offsets, answers.append)
-        return answers
-
-    def join(
-        self, member_id: str = "", require_known_member_id: bool = False
-    ) -> Asked[JoinGroupResult]:
-        asked = Asked[JoinGroupResult]()
-        self.groups.classic.join("hello", member_id, joining(), require_known_member_id, asked)
-        self.broker.pass_time(0)
-        return asked
-
-    def sync(self, member_id: str, assignment: bytes) -> Asked[SyncGroupResult]:
-        asked = Asked[SyncGroupResult]()
-        self.groups.classic.sync("hello", 1, member_id, None, {member_id: assignment}, asked)
-        return asked
-
-    def delete(self, group_id: str = "hello") -> list[ErrorCode]:
-        codes: list[ErrorCode] = []
-        self.groups.delete(group_id, codes.append)
-        return codes
+from tests.unit.kafka.groups.group_client import Asked, code_of, joining, leave
+from tests.unit.kafka.groups.group_manager_client import (
+    ORDERS,
+    PLACE,
+    Codes,
+    Coordinating,
+    consumer_heartbeat,
+)
 
 
 @pytest.fixture
@@ -131,6 +75,17 @@ def test_member_joins_syncs_sends_heartbeats_and_leaves(here: Coordinating) -> N
     assert here.groups.describe("hello").state is GroupState.EMPTY
     assert here.delete() == [ErrorCode.NONE]
     assert here.groups.describe("hello").state is GroupState.DEAD
+
+
+def test_member_that_joins_during_a_deletion_stays(here: Coordinating) -> None:
+    left = here.join().answer.member_id
+    leave(here.groups.classic, (left, None), group_id="hello")
+    here.lead(2, 0, 1)  # a follower has to fetch what is written from now on
+    deleted = here.delete()
+    joined = here.join().answer.member_id
+    here.replicate()
+    assert deleted == [ErrorCode.NONE]
+    assert list(here.groups.describe("hello").members) == [joined]
 
 
 def test_invalid_requests_of_members_get_errors(here: Coordinating) -> None:
@@ -296,23 +251,6 @@ def outside_commit(here: Coordinating, generation: int, producer: bool) -> Error
         here.groups.commit("hello", *who, offsets, answers.append)
     [codes] = answers
     return codes[ORDERS]
-
-
-def consumer_heartbeat(here: Coordinating, epoch: int, kind: str = "consumer") -> None:
-    """Have a member join a group of member epochs (0), or leave it (-1)."""
-    beat = {"consumer": here.groups.consumer_heartbeat, "share": here.groups.share_heartbeat}[kind]
-    answers: list[ConsumerGroupHeartbeatResult] = []
-    asked = ConsumerGroupHeartbeat(
-        "hello",
-        "a-member",
-        epoch,
-        topic_names=("orders",),
-        rebalance_timeout_ms=1_000,
-        owned=frozenset(),
-    )
-    beat(asked, answers.append)
-    [answer] = answers
-    assert answer.error is ErrorCode.NONE, answer
 
 
 @pytest.mark.parametrize("producer", [False, True])

@@ -213,11 +213,10 @@ def test_newest_record_of_two_transactions_holds(first: int) -> None:
 
 def test_deletion_drops_pending_offsets() -> None:
     log, offsets, producer = _offsets_with_pending()
-    assert offsets.has_offsets(0, "g")
-    assert offsets.groups() == ["g"]
+    assert offsets.pending(0, "g") == {ORDERS}
     offsets.delete_some(0, "g", [ORDERS], lambda _: None)
     log.replicate()
-    assert not offsets.has_offsets(0, "g")
+    assert offsets.pending(0, "g") == set()
     offsets.end_transaction(0, producer.producer_id, TransactionResult.COMMIT)
     assert _offset(offsets) is None
 
@@ -226,4 +225,5 @@ def test_deletion_of_a_topic_drops_pending_offsets() -> None:
     log, offsets, _ = _offsets_with_pending()
     offsets.delete_topic("orders")
     log.replicate()
-    assert not offsets.has_offsets(0, "g")
+    assert offsets.pending(0, "g") == set()
+    assert offsets.groups() == ["g"], "as in Kafka, until it is deleted"

@@ -196,6 +196,24 @@ def test_fetch_waits_for_a_partition_beside_one_with_an_error(world: ShareWorld)
     assert [tuple(one) for one in answer[KEY].acquired] == [(0, 0, 1)]
 
 
+def test_fetch_beyond_the_log_ends_at_once(world: ShareWorld) -> None:
+    """As in Kafka, where its read of the log fails: what else it fetches is not waited for."""
+    world.produce(2)
+    world.store.states[KEY] = ShareState(start_offset=3)
+    [answer] = world.fetch("a")
+    assert answer == ShareFetchResult()
+    other, keys = KEY._replace(group_id="h"), list[ShareKey]()
+    world.store.is_held = True
+    world.shares.fetch(world.sessions["a"], [KEY, other], ShareFetchParams(), keys.extend)
+    assert keys == [KEY], "the state of the other one is being read"
+    world.store.complete_move()
+    world.produce(1)
+    waiting = world.fetch("a")
+    assert waiting == [], "its offset is that of the next record"
+    world.produce(1)
+    assert [tuple(one) for one in waiting[0].acquired] == [(3, 3, 1)]
+
+
 def test_acknowledgement_is_unknown_where_no_state_was_read(world: ShareWorld) -> None:
     world.produce(1)
     world.store.error = ErrorCode.INVALID_REQUEST
