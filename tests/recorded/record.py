@@ -36,7 +36,7 @@ _ALONE = ("garbage.", "deaths.", "configs.listed_resources", "configs.altered_se
 
 _SEQUENCES_ALONE = {f"{SEQUENCES}.seed_{seed}" for seed in SEEDS if kills_brokers(seed)}
 
-_NEEDS_NEWEST = ("share_groups.", "sequences.")
+_NEEDS_NEWEST = ("share_groups.", "streams_groups.", "sequences.")
 """Programs of requests whose versions the others don't know, and those that tell less of them."""
 
 

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from purgatory.kafka.groups.consumer_group_member import MemberState
-from purgatory.kafka.groups.epoch_group import EpochGroup
+from purgatory.kafka.groups.epoch_group import FIRST_EPOCH, EpochGroup
 from purgatory.kafka.groups.group_records import GroupRecordKey, GroupRecordValue, RecordKind
 from purgatory.kafka.groups.streams_member import (
     CurrentTasks,
@@ -66,6 +66,8 @@ class StreamsGroup(EpochGroup[StreamsMember]):
 
     def __init__(self, group_id: str, known_topics: KnownTopics) -> None:
         super().__init__(group_id)
+        # As in Kafka, those of before the first assignment: to members, 0 would say to join again.
+        self.target_epoch = FIRST_EPOCH
         self.known_topics = known_topics
         self.topology: Topology | None = None
         self.topics_hash = 0
