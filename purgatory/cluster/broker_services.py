@@ -95,6 +95,9 @@ class BrokerServices:
         self.shares: SharePartitionManager
         self.peer_calls: InterBrokerClient
         self.quota_meter: QuotaMeter
+        self.topic_errors: dict[str, tuple[str, int]]
+        """Why internal topics of streams groups could not be created, and until when they are not
+        tried again (ms of the manager's clock)."""
 
     def endpoint(self, listener: Listener) -> Endpoint:
         """Return the broker's address for clients of a listener."""
@@ -118,6 +121,7 @@ class BrokerServices:
         self.purgatories = []
         self.fetch_sessions = FetchSessions(lambda: random.randint(1, 2**31 - 1))
         self.quota_meter = QuotaMeter(self.cluster.controller.client_quotas)
+        self.topic_errors = {}
         self.logs.configure()
         self.manager = ReplicaManager(
             broker_id,

@@ -362,7 +362,14 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
         for group_field in fields(GroupConfig)
         if group_field.name != "consumer_migration_policy"
     },
-    "groups.initial_rebalance_delay_ms": (0, _INT),
+    **{
+        f"groups.{name}": (0, _INT)
+        for name in (
+            "initial_rebalance_delay_ms",
+            "streams_initial_rebalance_delay_ms",
+            "streams_num_standby_replicas",
+        )
+    },
     "groups.offsets_retention_ms": (1, _INT * 60_000),
     "groups.offsets_retention_check_interval_ms": (1, _LONG),
     "groups.share_delivery_count_limit": (1, 2**15 - 1),

@@ -37,6 +37,7 @@ from purgatory.cluster.record_fields import (
     Tagged,
 )
 from purgatory.cluster.records import new_batch, new_marker
+from purgatory.cluster.streams_records import decode_streams_value, encode_streams_value
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import (
     CommittedOffset,
@@ -53,14 +54,12 @@ from purgatory.kafka import (
 from purgatory.kafka.groups.consumer_group_member import (
     ClassicMetadata,
     CurrentAssignment,
-    GroupRecordKey,
-    GroupRecordValue,
     InitializedPartitions,
     MemberState,
-    RecordKind,
     Subscription,
 )
 from purgatory.kafka.groups.group import ClassicGroupRecord, ClassicMemberRecord
+from purgatory.kafka.groups.group_records import GroupRecordKey, GroupRecordValue, RecordKind
 from purgatory.kafka.groups.offsets import NO_EXPIRY_MS
 from purgatory.kafka.share_groups.share_state import (
     RecordState,
@@ -131,7 +130,12 @@ _GROUP_KEY = Schema(INT16, PLAIN_STRING)
 _MEMBER_KEY = Schema(INT16, PLAIN_STRING, PLAIN_STRING)
 """Kind, group, member."""
 
-_MEMBER_KINDS = (RecordKind.MEMBER, RecordKind.TARGET, RecordKind.CURRENT)
+_MEMBER_KINDS = frozenset(
+    {
+        *(RecordKind.MEMBER, RecordKind.TARGET, RecordKind.CURRENT),
+        *(RecordKind.STREAMS_MEMBER, RecordKind.STREAMS_TARGET, RecordKind.STREAMS_CURRENT),
+    }
+)
 _SHARE_NUMBERS = {
     RecordKind.MEMBER: 10,
     RecordKind.GROUP_EPOCH: 11,
@@ -344,6 +348,8 @@ def decode_group_key(data: bytes) -> GroupRecordKey | None:
 
 def encode_group_value(key: GroupRecordKey, value: GroupRecordValue) -> bytes:
     """Return the value of a record of a group."""
+    if key.kind.is_of_streams:
+        return encode_streams_value(value)
     match value:
         case ClassicGroupRecord():
             return _encode_classic(value)
@@ -371,6 +377,8 @@ def encode_group_value(key: GroupRecordKey, value: GroupRecordValue) -> bytes:
 
 def decode_group_value(key: GroupRecordKey, data: bytes) -> GroupRecordValue:
     """Decode a record's value."""
+    if key.kind.is_of_streams:
+        return decode_streams_value(key.kind, data)
     match key.kind:
         case RecordKind.CLASSIC:
             return _decode_classic(data)

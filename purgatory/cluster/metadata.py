@@ -230,6 +230,7 @@ class ClusterMetadata:
             "group.share.assignors": SHARE_ASSIGNOR,
             "group.share.max.share.sessions": groups.share_max_sessions,
             "group.share.max.size": groups.share_max_size,
+            "group.streams.max.size": groups.streams_max_size,
             "leader.imbalance.check.interval.seconds": math.ceil(config.leader_imbalance_check_s),
             "num.partitions": config.default_partitions,
             "offsets.retention.check.interval.ms": groups.offsets_retention_check_interval_ms,

@@ -155,6 +155,20 @@ class Nullable:
         return self._of.read(data, at) if is_present else (None, at)
 
 
+class NullableStruct:
+    """A structure behind a byte, which is 1; null is the byte -1."""
+
+    def __init__(self, of: Field) -> None:
+        self._of = of
+
+    def write(self, value: Any) -> bytes:
+        return INT8.write(-1) if value is None else INT8.write(1) + self._of.write(value)
+
+    def read(self, data: bytes, at: int) -> tuple[Any, int]:
+        is_present, at = INT8.read(data, at)
+        return self._of.read(data, at) if is_present > 0 else (None, at)
+
+
 class Schema:
     """Fields one after the other; in flexible versions, tagged fields at the end.
 

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from purgatory.kafka.errors import ErrorCode, KafkaError
 
 ELIGIBLE_LEADERS, METADATA = "eligible.leader.replicas.version", "metadata.version"
-GROUPS, SHARES, TRANSACTIONS = "group.version", "share.version", "transaction.version"
+GROUPS, SHARES, STREAMS = "group.version", "share.version", "streams.version"
+TRANSACTIONS = "transaction.version"
 
 
 class Feature(NamedTuple):
@@ -25,7 +26,7 @@ FEATURES: Mapping[str, Feature] = {
     "kraft.version": Feature(0, 1, 0),
     METADATA: Feature(7, 30, 30),
     SHARES: Feature(0, 1, 1),
-    "streams.version": Feature(0, 1, 1),
+    STREAMS: Feature(0, 1, 1),
     # Transactions by KIP-890: leaders add partitions, and each end raises the epoch.
     TRANSACTIONS: Feature(0, 2, 2),
 }

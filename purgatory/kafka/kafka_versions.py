@@ -88,6 +88,8 @@ _NEWEST_VERSIONS: Mapping[int, tuple[int, ...]] = {
     85: (-1, -1, -1, -1, -1, -1, -1),  # write_share_group_state
     86: (-1, -1, -1, -1, -1, -1, -1),  # delete_share_group_state
     87: (-1, -1, -1, -1, -1, -1, -1),  # read_share_group_state_summary
+    88: (-1, -1, -1, -1, -1, -1, -1),  # streams_group_heartbeat
+    89: (-1, -1, -1, -1, -1, -1, -1),  # streams_group_describe
     90: (-1, -1, -1, -1, -1, -1, -1),  # describe_share_group_offsets
     91: (-1, -1, -1, -1, -1, -1, -1),  # alter_share_group_offsets
     92: (-1, -1, -1, -1, -1, -1, -1),  # delete_share_group_offsets

@@ -45,7 +45,7 @@ _EXPIRING = {
 
 _SEQUENCES_ALONE = {f"{SEQUENCES}.seed_{seed}" for seed in SEEDS if kills_brokers(seed)}
 
-_NEEDS_NEWEST = ("share_groups.", "sequences.", EXPIRATIONS)
+_NEEDS_NEWEST = ("share_groups.", "streams_groups.", "sequences.", EXPIRATIONS)
 """Programs of requests whose versions the others don't know, and those that tell less of them."""
 
 

@@ -39,6 +39,7 @@ from tests.world.wire_members import (
     ConsumerMember,
     PositionedMember,
     ShareMember,
+    StreamsMember,
     WireMember,
 )
 from tests.world.wire_producer import SIDE_TOPIC, WireProducer
@@ -101,6 +102,8 @@ class _RowWorld:
                 share_record_lock_duration_ms=session_ms,
                 consumer_heartbeat_interval_ms=2_500,
                 share_heartbeat_interval_ms=2_500,
+                streams_session_timeout_ms=session_ms,
+                streams_heartbeat_interval_ms=2_500,
                 # Offsets are looked through all the time, and none is old enough to expire.
                 offsets_retention_check_interval_ms=1_000,
             ),
@@ -228,7 +231,7 @@ class _RowWorld:
 
     def _new_producer(self) -> WireProducer | AiokafkaProducer:
         kind = self._row["producer"]
-        commits = self._row["group"] in ("classic", "static", "consumer")
+        commits = self._row["group"] in ("classic", "static", "consumer", "streams")
         if self._row["client"] == "aiokafka":
             return AiokafkaProducer(self._aiokafka("producer"), kind, commits)
         client = self._client("producer", self._is_newest)
@@ -248,6 +251,8 @@ class _RowWorld:
                 return ConsumerMember(client, fetcher)
             case "share":
                 return ShareMember(client, fetcher)
+            case "streams":
+                return StreamsMember(client, fetcher)
         return PositionedMember(client, fetcher)
 
     def _join(self) -> None:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from tests.world.pairwise import Row
 
 DIMENSIONS: Final[Mapping[str, Sequence[str]]] = {
-    "group": ("none", "classic", "static", "consumer", "share"),
+    "group": ("none", "classic", "static", "consumer", "share", "streams"),
     "client": ("old", "newest", "aiokafka"),
     "producer": ("plain", "idempotent", "transactional"),
     "fault": (
@@ -44,8 +44,8 @@ class Exclusion(NamedTuple):
 
 EXCLUSIONS: Final = (
     Exclusion(
-        "aiokafka speaks neither the consumer protocol nor share groups",
-        {"client": ["aiokafka"], "group": ["consumer", "share"]},
+        "aiokafka speaks neither the consumer protocol nor those of share and streams groups",
+        {"client": ["aiokafka"], "group": ["consumer", "share", "streams"]},
     ),
     Exclusion(
         "without a disk, none fills up or loses unforced writes",

@@ -27,6 +27,7 @@ from tests.world.wire_client import (
     OFFSET_FETCH,
     SHARE_DESCRIBE,
     SHARE_OFFSETS,
+    STREAMS_DESCRIBE,
     TRANSACTION,
     NoAnswerError,
     TransactionState,
@@ -34,12 +35,13 @@ from tests.world.wire_client import (
 )
 from tests.world.wire_members import GROUP_ID, TOPIC
 from tests.world.wire_producer import SIDE_TOPIC, TRANSACTIONAL_ID
-from tests.world.wiretap import WireTap, read_assignment
+from tests.world.wiretap import WireTap, read_assignment, read_tasks
 
 _TOPIC_RESOURCE = 2
 _WATCH_S = 4.0
 _EARLIEST, _LATEST = -2, -1
 _CLASSIC = ("classic", "static")
+_DESCRIBE = {"consumer": CONSUMER_DESCRIBE, "share": SHARE_DESCRIBE, "streams": STREAMS_DESCRIBE}
 
 # Records.
 
@@ -128,7 +130,7 @@ async def _group(admin: WireClient, row: Row) -> Any:
         api_key = DESCRIBE_GROUPS
     else:
         asked = {"group_ids": [GROUP_ID]}
-        api_key = SHARE_DESCRIBE if row["group"] == "share" else CONSUMER_DESCRIBE
+        api_key = _DESCRIBE[row["group"]]
     answer = await admin.ask_coordinator(GROUP_ID, GROUP, api_key, asked)
     return answer.groups[0]
 
@@ -215,7 +217,9 @@ async def _members(admin: WireClient, row: Row, tap: WireTap) -> list[Descriptio
         ]
     part = f"{row['group']} group coordinator"
     described = {
-        one.member_id: sorted(
+        one.member_id: sorted(read_tasks(one.assignment.active_tasks))
+        if row["group"] == "streams"
+        else sorted(
             (str(topic.topic_id), number)
             for topic in one.assignment.topic_partitions
             for number in topic.partitions
@@ -310,9 +314,9 @@ async def snapshot(admin: WireClient, row: Row) -> Mapping[str, Any]:
     for number, read in (await read_all(admin, row)).items():
         found[f"log: data-{number}"] = read
         found[f"producer state: data-{number}"] = await _producers(admin, number)
-    if row["group"] in ("classic", "static", "consumer"):
+    if row["group"] in ("classic", "static", "consumer", "streams"):
         found["group offsets: readers"] = await _committed(admin)
-    if row["group"] in ("consumer", "share"):
+    if row["group"] in _DESCRIBE:
         group = await _group(admin, row)
         part = f"{row['group']} group coordinator"
         found[f"{part}: readers"] = (group.group_state, group.group_epoch, group.error_code)

@@ -26,6 +26,7 @@ from tests.world.wire_client import (
     OFFSET_FETCH,
     SHARE_FETCH,
     SHARE_HEARTBEAT,
+    STREAMS_HEARTBEAT,
     SYNC_GROUP,
     NoAnswerError,
     WireClient,
@@ -407,6 +408,91 @@ class ConsumerMember(PositionedMember):
 
 
 _UNCHANGED = timedelta(milliseconds=-1)
+
+
+class StreamsMember(PositionedMember):
+    """A member of a streams group, whose topology has no state: tasks are partitions.
+
+    After a heartbeat without an answer it joins again, since an assignment is told once.
+    """
+
+    def __init__(self, client: WireClient, fetcher: WireClient) -> None:
+        super().__init__(client, fetcher)
+        self.member_id = f"member of {client.client_id}"
+        self._epoch = 0
+        self._topic_id: UUID | None = None
+        self._owned: list[int] = []
+
+    async def _stay(self) -> None:
+        async with self._lock:
+            await self._heartbeat()
+        await asyncio.sleep(HEARTBEAT_S)
+
+    async def _heartbeat(self) -> None:
+        joins = self._epoch == 0
+        if joins:
+            self.positions, self._owned = {}, []
+        subtopology = {
+            "subtopology_id": "0",
+            "source_topics": [TOPIC],
+            "state_changelog_topics": [],
+            "repartition_source_topics": [],
+            "copartition_groups": [],
+        }
+        owned = [{"subtopology_id": "0", "partitions": self._owned}] if self._owned else []
+        asked: dict[str, Any] = {
+            "group_id": GROUP_ID,
+            "member_id": self.member_id,
+            "member_epoch": self._epoch,
+            "endpoint_information_epoch": 0,
+            "rebalance_timeout": timedelta(seconds=REBALANCE_S) if joins else _UNCHANGED,
+            "topology": {"epoch": 0, "subtopologies": [subtopology]} if joins else None,
+            "process_id": self.member_id if joins else None,
+            **{f"{kind}_tasks": owned if kind == "active" else [] for kind in _TASK_KINDS},
+        }
+        self._epoch = 0
+        answer = await self._ask(STREAMS_HEARTBEAT, asked)
+        if answer.error_code != ErrorCode.NONE:
+            self.positions, self._owned = {}, []
+            return
+        self._epoch = answer.member_epoch
+        if answer.active_tasks is not None:
+            self._owned = sorted(n for one in answer.active_tasks for n in one.partitions)
+        if await self._takes():
+            await self._heartbeat()
+
+    async def _takes(self) -> bool:
+        """Take the tasks; return whether it had others, of which the coordinator is told."""
+        await self.client.refresh([TOPIC])
+        topic_id = self.client.topic_ids.get(TOPIC)
+        kept = self.positions if topic_id == self._topic_id else {}
+        if kept is self.positions and sorted(kept) == self._owned:
+            return False
+        gained = [number for number in self._owned if number not in kept]
+        offsets = await self._committed(gained, self._epoch, _EPOCHS_LEAST)
+        self._topic_id = topic_id
+        self.positions = {
+            number: kept.get(number, offsets.get(number, 0)) for number in self._owned
+        }
+        return True
+
+    async def _commit(self, positions: Mapping[int, int]) -> None:
+        if self._epoch > 0:
+            await self._commit_as(self._epoch, positions, _EPOCHS_LEAST)
+
+    async def _leave(self) -> None:
+        asked: dict[str, Any] = {
+            "group_id": GROUP_ID,
+            "member_id": self.member_id,
+            "member_epoch": _LEAVE_EPOCH,
+            "endpoint_information_epoch": 0,
+            "rebalance_timeout": _UNCHANGED,
+            **{f"{kind}_tasks": None for kind in _TASK_KINDS},
+        }
+        await self._ask(STREAMS_HEARTBEAT, asked)
+
+
+_TASK_KINDS = ("active", "standby", "warmup")
 
 
 class ShareMember(WireMember):

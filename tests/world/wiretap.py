@@ -28,6 +28,7 @@ from tests.world.wire_client import (
     OFFSET_COMMIT,
     OFFSET_FETCH,
     SHARE_HEARTBEAT,
+    STREAMS_HEARTBEAT,
     SYNC_GROUP,
     TXN_OFFSET_COMMIT,
 )
@@ -67,8 +68,8 @@ class WireTap:
         self._left: set[tuple[str, str]] = set()
         self._pending: dict[str, dict[tuple[str, Partition], int]] = {}
         self.assigned: dict[tuple[str, str], frozenset[Partition]] = {}
-        # Members of share groups whose last answer was an error: the assignment that it would have
-        # had is not told again, as in Kafka.
+        # Members of share and streams groups whose last answer was an error: the assignment that
+        # it would have had is not told again, as in Kafka.
         self.untold: set[tuple[str, str]] = set()
         """The partitions that members have by the last answer, by group and member.
 
@@ -93,6 +94,7 @@ class WireTap:
             TXN_OFFSET_COMMIT: self._on_transactional_commit,
             CONSUMER_HEARTBEAT: self._on_epoch_heartbeat,
             SHARE_HEARTBEAT: self._on_epoch_heartbeat,
+            STREAMS_HEARTBEAT: self._on_epoch_heartbeat,
         }
         for broker in cluster.brokers.values():
             self._tap(broker)
@@ -191,12 +193,11 @@ class WireTap:
                 self._left.add((asked.group_id, instance_id))
 
     def _on_epoch_heartbeat(self, request: Request, body: Any, exchange: Exchange) -> None:
-        asked, is_share = request.body, request.api_key == SHARE_HEARTBEAT
+        asked, of_type = request.body, _HEARTBEATS[request.api_key]
         key = (asked.group_id, body.member_id or asked.member_id)
-        of_type = "share" if is_share else "consumer"
         self._hear(*key, body.error_code, exchange, of_type)
         if body.error_code != ErrorCode.NONE:
-            if is_share:
+            if of_type != "consumer":
                 self.untold.add(key)
             return
         if asked.member_epoch <= _LEAVE_EPOCH:
@@ -206,7 +207,11 @@ class WireTap:
         if asked.member_epoch:
             self._add_epoch("member", f"{key[1]} of {key[0]}", body.member_epoch, "")
         self.member_epochs[key] = body.member_epoch
-        if body.assignment is not None:
+        if of_type == "streams":
+            if body.active_tasks is not None:
+                self.untold.discard(key)
+                self.assigned[key] = frozenset(read_tasks(body.active_tasks))
+        elif body.assignment is not None:
             self.untold.discard(key)
             self.assigned[key] = frozenset(
                 (str(topic.topic_id), number)
@@ -307,6 +312,18 @@ class WireTap:
     def _partition(self, topic: Any, number: int) -> Partition:
         known = self._cluster.controller.topics.get(topic) if isinstance(topic, str) else None
         return str(topic if known is None else known.topic_id), number
+
+
+_HEARTBEATS = {
+    CONSUMER_HEARTBEAT: "consumer",
+    SHARE_HEARTBEAT: "share",
+    STREAMS_HEARTBEAT: "streams",
+}
+
+
+def read_tasks(listed: Any) -> list[Partition]:
+    """Return tasks, by subtopology."""
+    return [(one.subtopology_id, number) for one in listed for number in one.partitions]
 
 
 def _name(topic: Any) -> Any:

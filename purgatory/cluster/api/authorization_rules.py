@@ -19,6 +19,7 @@ from purgatory.cluster.api.authorization import (
 )
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.security.authorizer import Operation
+from purgatory.kafka.topics import INTERNAL_TOPICS, invalid_topic_name_reason
 
 _CONSUMER = -1
 
@@ -163,6 +164,31 @@ def authorize_subscription(context: AuthorizationContext) -> int:
     return ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
+def authorize_topology(context: AuthorizationContext) -> int:
+    """Require DESCRIBE on the topics of a topology. Those that can't be topics are allowed: the
+    handler returns the error."""
+    code = _group_error(context, Operation.READ, context.body.group_id)
+    topology = context.body.topology
+    if code or topology is None:
+        return code
+    names = {
+        name
+        for one in topology.subtopologies
+        for name in (*one.source_topics, *one.repartition_sink_topics, *_internal_names(one))
+    }
+    usable = [name for name in names if invalid_topic_name_reason(name, ()) is None]
+    if len(usable) < len(names) or not INTERNAL_TOPICS.isdisjoint(names):
+        return ALLOWED
+    if all(context.allows_topic(Operation.DESCRIBE, name) for name in names):
+        return ALLOWED
+    return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def _internal_names(subtopology: Any) -> list[str]:
+    topics = (*subtopology.repartition_source_topics, *subtopology.state_changelog_topics)
+    return [topic.name for topic in topics]
+
+
 def visible_group(
     context: AuthorizationContext, group: Mapping[str, Any]
 ) -> Mapping[str, Any] | None:
@@ -223,6 +249,36 @@ def visible_described_group(
         "group_epoch": 0,
         "assignment_epoch": 0,
         "assignor_name": "",
+        "members": (),
+    }
+
+
+def visible_streams_group(
+    context: AuthorizationContext, group: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Keep groups whose topology's topics the client may describe; others have an error."""
+    topology = group.get("topology")
+    names = {
+        name
+        for one in (topology or {}).get("subtopologies", ())
+        for name in (
+            *one["source_topics"],
+            *one["repartition_sink_topics"],
+            *(topic["name"] for topic in one["repartition_source_topics"]),
+            *(topic["name"] for topic in one["state_changelog_topics"]),
+        )
+    }
+    if all(context.allows_topic(Operation.DESCRIBE, name) for name in names):
+        return group
+    return {
+        "error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        "error_message": "The described group uses topics that the client is not authorized to "
+        "describe.",
+        "group_id": group["group_id"],
+        "group_state": "",
+        "group_epoch": 0,
+        "assignment_epoch": 0,
+        "topology": None,
         "members": (),
     }
 

@@ -23,6 +23,7 @@ from purgatory.kafka import (
     SyncGroupResult,
     TopicPartition,
 )
+from purgatory.kafka.groups.epoch_group import EpochGroup
 from purgatory.kafka.groups.group import GroupProtocol, LeaveGroupResult
 
 _GROUP_KEY, _TRANSACTION_KEY, _SHARE_KEY = 0, 1, 2
@@ -239,6 +240,10 @@ async def leave_group(broker: BrokerServices, request: Request, connection: Conn
 # ---- descriptions and deletions
 
 
+_FILTERS = {"NotReady": "not_ready"}
+"""States that requests name otherwise than responses, as in Kafka."""
+
+
 async def list_groups(broker: BrokerServices, request: Request, connection: Connection) -> Response:
     """List the groups that are coordinated here."""
     states = {name.lower() for name in getattr(request.body, "states_filter", ())}
@@ -247,11 +252,15 @@ async def list_groups(broker: BrokerServices, request: Request, connection: Conn
         (group.group_id, group.protocol_type or "", group.state.value, "classic")
         for group in broker.groups.all_groups()
     ]
-    kinds = {"consumer": broker.groups.consumers, "share": broker.groups.shares}
+    kinds: Mapping[str, Mapping[str, EpochGroup[Any]]] = {
+        "consumer": broker.groups.consumers.groups,
+        "share": broker.groups.shares.groups,
+        "streams": broker.groups.streams.groups,
+    }
     other_groups = [
         (group.group_id, kind, group.state.value, kind)
-        for kind, coordinator in kinds.items()
-        for group in coordinator.groups.values()
+        for kind, groups in kinds.items()
+        for group in groups.values()
     ]
     return {
         "throttle_time": 0,
@@ -259,7 +268,8 @@ async def list_groups(broker: BrokerServices, request: Request, connection: Conn
         "groups": [
             {"group_id": group_id, "protocol_type": kind, "group_state": state, "group_type": which}
             for group_id, kind, state, which in (*classic, *other_groups)
-            if (not states or state.lower() in states) and (not types or which in types)
+            if (not states or _FILTERS.get(state, state.lower()) in states)
+            and (not types or which in types)
         ],
     }
 

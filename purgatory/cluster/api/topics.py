@@ -27,7 +27,12 @@ from purgatory.kafka.topics import Topic, invalid_topic_name_reason
 _DELETE_BY_IDS = 6
 """Since this version of DeleteTopics a topic may be named by its id."""
 
-_KNOWS_THROTTLING = {"create_topics": 6, "delete_topics": 5, "create_partitions": 3}
+_KNOWS_THROTTLING = {
+    "create_topics": 6,
+    "delete_topics": 5,
+    "create_partitions": 3,
+    "streams_group_heartbeat": 0,
+}
 """Since these versions clients know THROTTLING_QUOTA_EXCEEDED."""
 
 _DEFAULT = -1
@@ -105,6 +110,27 @@ async def create_topics(
         for requested, refused in zip(topics.values(), refusals, strict=True)
     ]
     return {"throttle_time": mutations.throttle_ms(), "topics": results}
+
+
+def create_internal_topics(
+    broker: BrokerServices, request: Request, connection: Connection, topics: Sequence[Any]
+) -> Mapping[str, str]:
+    """Create topics that a request of another kind needs; return why some could not be, by name.
+
+    Args:
+        topics: as in CreateTopics.
+    """
+    existing = list(broker.cluster.controller.topics)
+    mutations = _Mutations(broker, request, connection)
+    refusals = {
+        topic.name: _create(broker.cluster, topic, existing, False, mutations) for topic in topics
+    }
+    mutations.throttle_ms()
+    return {
+        name: refused.message or ErrorCode(refused.code).name
+        for name, refused in refusals.items()
+        if refused is not None
+    }
 
 
 def _too_late(timeout: Any) -> _Refused | None:

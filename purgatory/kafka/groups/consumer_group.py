@@ -1,9 +1,7 @@
 """A consumer group (KIP-848): its members, its epochs, and the partitions that each member holds.
 
 A data structure: the coordinator decides on assignments, and removes members. The group
-records which of its records have changed since they were last written. The waits of its members
-(`DelayedMemberSession`, `DelayedRevocation`) expire in the coordinator, on the thread that calls
-both.
+records which of its records have changed since they were last written.
 """
 
 from __future__ import annotations
@@ -11,10 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import ClassVar, Protocol
 
-from purgatory.core.keys import MemberKey, MemberRebalanceKey
-from purgatory.core.operation import DelayedOperation
 from purgatory.kafka.groups.assignors import (
     ASSIGNORS,
     DEFAULT_ASSIGNOR,
@@ -25,20 +20,19 @@ from purgatory.kafka.groups.assignors import (
 from purgatory.kafka.groups.consumer_group_member import (
     ConsumerMember,
     CurrentAssignment,
-    GroupRecord,
-    GroupRecordKey,
-    GroupRecordValue,
     MemberState,
-    RecordKind,
     Subscription,
     reconciled,
 )
+from purgatory.kafka.groups.epoch_group import EpochGroup
 from purgatory.kafka.groups.group import ClassicGroupRecord
+from purgatory.kafka.groups.group_records import (
+    GroupRecordKey,
+    GroupRecordValue,
+    RecordKind,
+)
 from purgatory.kafka.groups.subscription import KnownTopics, SubscribedTopics
 from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions, TopicIdPartition
-
-FIRST_EPOCH = 1
-"""The epoch of a group before its first change: as in Kafka, its first subscription makes it 2."""
 
 
 class ConsumerGroupState(Enum):
@@ -51,7 +45,7 @@ class ConsumerGroupState(Enum):
     DEAD = "Dead"
 
 
-class ConsumerGroup:
+class ConsumerGroup(EpochGroup[ConsumerMember]):
     """The members of one group, by member id.
 
     Args:
@@ -59,32 +53,17 @@ class ConsumerGroup:
         known_topics: the topics of the cluster.
     """
 
-    is_share = False
     assignors: Mapping[str, Assignor] = ASSIGNORS
 
     def __init__(self, group_id: str, known_topics: KnownTopics) -> None:
-        self.group_id = group_id
-        self.epoch = FIRST_EPOCH
-        self.target_epoch = 0
-        self.members: dict[str, ConsumerMember] = {}
+        super().__init__(group_id)
         self.static_members: dict[str, str] = {}
         self.targets: dict[str, Partitions] = {}
-        self.sessions: dict[str, DelayedMemberSession] = {}
-        """The waits for the members' next heartbeats."""
         self.topics = SubscribedTopics(known_topics)
         self.is_assignment_due = False
         """Whether partitions may be assigned that could not be before."""
         self._holders: dict[TopicIdPartition, str] = {}
-        self._changed_keys: dict[GroupRecordKey, None] = {}
         self._dissolved: ClassicGroupRecord | None = None
-
-    def session_key(self, member_id: str) -> MemberKey:
-        """Return the watch key of a member's next heartbeat."""
-        return MemberKey(self.group_id, member_id)
-
-    def rebalance_key(self, member_id: str) -> MemberRebalanceKey:
-        """Return the watch key of a member's revocation of partitions."""
-        return MemberRebalanceKey(self.group_id, member_id)
 
     # Its members.
 
@@ -228,25 +207,6 @@ class ConsumerGroup:
 
     # Its records.
 
-    def _mark_changed(self, kind: RecordKind, member_id: str = "") -> None:
-        key = GroupRecordKey(self.group_id, kind, member_id, self.is_share)
-        self._changed_keys.pop(key, None)
-        self._changed_keys[key] = None
-
-    def mark_unsaved(self, keys: Iterable[GroupRecordKey]) -> None:
-        """Mark drained records as changed again, after their write has failed."""
-        self._changed_keys.update(dict.fromkeys(keys))
-
-    @property
-    def has_changes(self) -> bool:
-        """Whether any record is to be written."""
-        return bool(self._changed_keys)
-
-    def drain_changes(self) -> list[GroupRecord]:
-        """Return and clear the changed records. O(changed records)."""
-        changed, self._changed_keys = self._changed_keys, {}
-        return [(key, self._value_of(key)) for key in changed]
-
     def _value_of(self, key: GroupRecordKey) -> GroupRecordValue | None:
         if key.kind is RecordKind.CLASSIC or self._dissolved is not None:
             return self._dissolved if key.kind is RecordKind.CLASSIC else None
@@ -335,69 +295,3 @@ class ConsumerGroup:
             for member_id, member in self.members.items()
             if member.subscription.instance_id is not None
         } == self.static_members
-
-
-class ConsumerGroupEvents(Protocol):
-    """Notifications of the delayed operations to the coordinator."""
-
-    def member_expired(self, group: ConsumerGroup, member_id: str, reason: str) -> None:
-        """Handle a member whose session or rebalance timeout has expired."""
-
-
-class _MemberWait(DelayedOperation):
-    """Waits for an action of a member; without it the member expires, for ``reason``."""
-
-    reason: ClassVar[str]
-
-    def __init__(
-        self, group: ConsumerGroup, member_id: str, delay_ms: int, events: ConsumerGroupEvents
-    ) -> None:
-        super().__init__(delay_ms)
-        self.group = group
-        self.member_id = member_id
-        self.events = events
-
-    def on_expiration(self) -> None:
-        self.events.member_expired(self.group, self.member_id, self.reason)
-
-
-class DelayedMemberSession(_MemberWait):
-    """Waits for a member's next heartbeat; the coordinator cancels it then."""
-
-    reason = "session timeout"
-
-    def try_complete(self) -> bool:
-        return self.member_id not in self.group.members and self.force_complete()
-
-
-class DelayedRejoin(DelayedMemberSession):
-    """Waits until a member of the classic protocol joins again, for another rebalance."""
-
-    reason = "not joined again in time"
-
-
-class DelayedMemberSync(DelayedMemberSession):
-    """Waits until a member of the classic protocol that has joined fetches its assignment."""
-
-    reason = "no sync"
-
-
-class DelayedRevocation(_MemberWait):
-    """Waits until a member has revoked partitions."""
-
-    reason = "partitions not given up in time"
-
-    def __init__(
-        self, group: ConsumerGroup, member_id: str, delay_ms: int, events: ConsumerGroupEvents
-    ) -> None:
-        super().__init__(group, member_id, delay_ms, events)
-        self.revoking = group.members[member_id].current.revoking
-
-    def try_complete(self) -> bool:
-        member = self.group.members.get(self.member_id)
-        expired = (
-            member is None
-            or member.current.state is not MemberState.UNREVOKED_PARTITIONS
-            or member.current.revoking != self.revoking
-        )
-        return expired and self.force_complete()

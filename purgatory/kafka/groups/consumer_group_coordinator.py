@@ -17,31 +17,30 @@ Ground rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, TypeAlias
 
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ErrorCode, GroupRefusal
 from purgatory.kafka.groups.assignors import ASSIGNORS
-from purgatory.kafka.groups.consumer_group import (
-    ConsumerGroup,
-    DelayedMemberSession,
-    DelayedRevocation,
-)
+from purgatory.kafka.groups.consumer_group import ConsumerGroup
 from purgatory.kafka.groups.consumer_group_member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     STATIC_LEAVE_EPOCH,
     ConsumerMember,
     CurrentAssignment,
-    GroupRecord,
-    GroupRecordKey,
-    GroupRecordValue,
     MemberState,
     Principal,
     Subscription,
 )
+from purgatory.kafka.groups.epoch_group_coordinator import (
+    EpochGroupCoordinator,
+    WriteRecords,
+    ignore,
+)
+from purgatory.kafka.groups.group_records import GroupRecordKey, GroupRecordValue
 from purgatory.kafka.groups.static_members import member_of_instance
 from purgatory.kafka.groups.subscription import KnownTopics, PatternError, TopicPattern
 from purgatory.kafka.topic_partition import Partitions, TopicIdPartition, TopicPartition
@@ -151,15 +150,10 @@ class ConsumerGroupHeartbeatResult(NamedTuple):
 
 RespondHeartbeat: TypeAlias = Callable[[ConsumerGroupHeartbeatResult], object]
 
-WriteRecords: TypeAlias = Callable[
-    [str, Sequence[GroupRecord], Callable[[ErrorCode], object]], object
-]
-"""Writes records of a group, and calls back once they are replicated, or can't be."""
-
 _log = Logger("purgatory.kafka")
 
 
-class ConsumerGroupCoordinator:
+class ConsumerGroupCoordinator(EpochGroupCoordinator[ConsumerGroup]):
     """Coordinates the consumer groups of one broker.
 
     Args:
@@ -182,13 +176,10 @@ class ConsumerGroupCoordinator:
         write: WriteRecords,
         new_group: Callable[[str, KnownTopics], ConsumerGroup] = ConsumerGroup,
     ) -> None:
+        super().__init__(session_timeout_ms, heartbeats, write)
         self._max_size = max_size
-        self._session_timeout_ms = session_timeout_ms
-        self.groups: dict[str, ConsumerGroup] = {}
         self._known_topics = known_topics
-        self._heartbeats = heartbeats
         self._new_member_id = new_member_id
-        self._write = write
         self._new_group = new_group
 
     # Groups.
@@ -209,24 +200,6 @@ class ConsumerGroupCoordinator:
         group = self.groups[group_id] = self._new_group(group_id, self._known_topics)
         group.bump_epoch()
         self._save(group, respond)
-
-    def forget(self, group_id: str) -> None:
-        """Coordinate a group no more."""
-        group = self.groups.pop(group_id, None)
-        if group is not None:
-            for member_id in group.members:
-                self._stop_waiting(group, member_id)
-
-    def _save(self, group: ConsumerGroup, then: Callable[[ErrorCode], object]) -> None:
-        """Write what has changed of a group, and call back once that is replicated, or can't be."""
-        changes = group.drain_changes()
-
-        def written(code: ErrorCode) -> None:
-            if code is not ErrorCode.NONE:
-                group.mark_unsaved(key for key, _ in changes)
-            then(code)
-
-        self._write(group.group_id, changes, written)
 
     # Heartbeats.
 
@@ -270,7 +243,7 @@ class ConsumerGroupCoordinator:
         if group.topics.has_unmatched and self.groups.get(group.group_id) is group:
             if group.refresh_topics(matches=True):
                 group.bump_epoch()
-            self._save(group, _ignore)
+            self._save(group, ignore)
 
     def _create(self, group_id: str) -> ConsumerGroup:
         """Return a group for its first member; it is kept once that has joined."""
@@ -434,12 +407,6 @@ class ConsumerGroupCoordinator:
         group.refresh_topics()  # the epoch is for what the others read, too
         group.bump_epoch()
 
-    def member_expired(self, group: ConsumerGroup, member_id: str, reason: str) -> None:
-        """Remove a member whose session or rebalance timeout has expired."""
-        if self.groups.get(group.group_id) is group and member_id in group.members:
-            self._remove(group, [member_id], reason)
-            self._save(group, _ignore)
-
     # Offsets.
 
     def check_commit(
@@ -498,34 +465,6 @@ class ConsumerGroupCoordinator:
         if epoch != member.current.epoch:
             raise GroupRefusal(ErrorCode.STALE_MEMBER_EPOCH)
 
-    # Waiting.
-
-    def _watch_session(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        """Begin to wait for the next heartbeat, from now on."""
-        member_id = member.member_id
-        previous = group.sessions.get(member_id)
-        if previous is not None:
-            previous.cancel()
-        waiting = DelayedMemberSession(group, member_id, self._session_ms(group, member), self)
-        group.sessions[member_id] = waiting
-        self._heartbeats.try_complete_else_watch(waiting, [group.session_key(member_id)])
-
-    def _session_ms(self, group: ConsumerGroup, member: ConsumerMember) -> int:
-        return self._session_timeout_ms(group.group_id)
-
-    def _watch_revocation(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        """Begin to wait for a member's revocation of partitions, if there is one."""
-        if member.current.state is MemberState.UNREVOKED_PARTITIONS:
-            delay_ms = member.subscription.rebalance_timeout_ms
-            waiting = DelayedRevocation(group, member.member_id, delay_ms, self)
-            key = group.rebalance_key(member.member_id)
-            self._heartbeats.try_complete_else_watch(waiting, [key])
-
-    def _stop_waiting(self, group: ConsumerGroup, member_id: str) -> None:
-        group.sessions.pop(member_id, None)
-        for key in (group.session_key, group.rebalance_key):
-            self._heartbeats.cancel_for_key(key(member_id))
-
 
 def _is_unchanged(
     group: ConsumerGroup, member: ConsumerMember, request: ConsumerGroupHeartbeat
@@ -564,7 +503,3 @@ def has_same_subscription(group: ConsumerGroup, before: Subscription, after: Sub
     return before.requester == after.requester or group.topics.names(before) == group.topics.names(
         after
     )
-
-
-def _ignore(_: object) -> None:
-    """Ignore a response."""

@@ -14,10 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import IntEnum
 from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 from uuid import UUID
 
-from purgatory.kafka.groups.group import ClassicGroupRecord
 from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions, TopicIdPartition
 
 JOIN_EPOCH = 0
@@ -180,35 +179,3 @@ class InitializedPartitions(NamedTuple):
 
     partitions: Partitions
     names: tuple[tuple[UUID, str], ...]
-
-
-class RecordKind(IntEnum):
-    """The kind of a record, numbered as the key versions in Kafka's `__consumer_offsets`: that of
-    classic groups, and those of consumer groups."""
-
-    CLASSIC = 2
-    GROUP_EPOCH = 3
-    MEMBER = 5
-    TARGET_EPOCH = 6
-    TARGET = 7
-    CURRENT = 8
-    SHARE_STATE = 15
-
-
-class GroupRecordKey(NamedTuple):
-    """The key of a record; ``member_id`` is "" in records of the group itself."""
-
-    group_id: str
-    kind: RecordKind
-    member_id: str = ""
-    is_share: bool = False
-
-
-GroupRecordValue: TypeAlias = (
-    int | Subscription | Partitions | CurrentAssignment | ClassicGroupRecord | InitializedPartitions
-)
-"""An epoch of the group or of its target; a member's report, target or assignment; a generation of
-a classic group; or the partitions of a share group that have a state."""
-
-GroupRecord: TypeAlias = tuple[GroupRecordKey, GroupRecordValue | None]
-"""The new value; None: it is deleted."""

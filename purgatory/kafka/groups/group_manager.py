@@ -2,9 +2,11 @@
 
     classic     a member assigns the partitions (`GroupCoordinator`)
     consumer    the coordinator assigns them (`MixedGroupCoordinator`, KIP-848)
-    share       members take records one by one (`ConsumerGroupCoordinator`, KIP-932)
+    share       members take records one by one (`ShareGroupCoordinator`, KIP-932)
+    streams     the coordinator assigns tasks (`StreamsGroupCoordinator`, KIP-1071)
 
-An empty group makes way for a group of another kind with the same name. Of groups with members,
+An empty group makes way for a group of another kind with the same name; but, as in Kafka, a streams
+group for a classic one alone, and only a classic one for a streams group. Of groups with members,
 classic ones become consumer groups, and these classic ones again, as the migration policy permits.
 
 Ground rules: those of `GroupCoordinator`.
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from typing import Any, TypeVar
 
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.core.recent_errors import Logger
@@ -21,19 +24,16 @@ from purgatory.former_names import FormerName
 from purgatory.kafka.coordinator_log import Respond
 from purgatory.kafka.errors import ErrorCode, GroupRefusal
 from purgatory.kafka.groups.classic_requests import ClassicRequests
-from purgatory.kafka.groups.consumer_group import FIRST_EPOCH, ConsumerGroup
+from purgatory.kafka.groups.consumer_group import ConsumerGroup
 from purgatory.kafka.groups.consumer_group_coordinator import (
     ConsumerGroupCoordinator,
     ConsumerGroupHeartbeat,
     ConsumerGroupHeartbeatResult,
     RespondHeartbeat,
 )
-from purgatory.kafka.groups.consumer_group_member import (
-    JOIN_EPOCH,
-    GroupRecord,
-    GroupRecordKey,
-    RecordKind,
-)
+from purgatory.kafka.groups.consumer_group_member import JOIN_EPOCH
+from purgatory.kafka.groups.epoch_group import FIRST_EPOCH, EpochGroup
+from purgatory.kafka.groups.epoch_group_coordinator import ignore
 from purgatory.kafka.groups.group import (
     CONSUMER,
     ClassicGroupRecord,
@@ -41,6 +41,7 @@ from purgatory.kafka.groups.group import (
     GroupState,
 )
 from purgatory.kafka.groups.group_coordinator import GroupCoordinator, check_group_id
+from purgatory.kafka.groups.group_records import GroupRecord, GroupRecordKey, RecordKind
 from purgatory.kafka.groups.mixed_group_coordinator import MixedGroupCoordinator
 from purgatory.kafka.groups.offset_expiration import expired_offsets, is_empty
 from purgatory.kafka.groups.offsets import (
@@ -57,6 +58,13 @@ from purgatory.kafka.groups.share_group_coordinator import (
     ShareGroupCoordinator,
     initialize_nothing,
 )
+from purgatory.kafka.groups.streams_group import StreamsGroup
+from purgatory.kafka.groups.streams_group_coordinator import (
+    RespondStreams,
+    StreamsGroupCoordinator,
+    StreamsGroupHeartbeat,
+    StreamsGroupHeartbeatResult,
+)
 from purgatory.kafka.groups.subscription import KnownTopics
 from purgatory.kafka.log.producer_state import ProducerIdentity
 from purgatory.kafka.log.record_batch import TransactionResult
@@ -69,6 +77,7 @@ from purgatory.kafka.settings.group_settings import (
 from purgatory.kafka.topic_partition import Partitions, TopicPartition
 
 _MAX_METADATA_BYTES = 4096
+_GroupT = TypeVar("_GroupT")
 _log = Logger("purgatory.kafka")
 OnEnded = Callable[[int, OffsetKey, CommittedOffset, bool], object]
 """Takes a producer id, a key and an offset of its transaction, and whether the offset now holds."""
@@ -146,8 +155,16 @@ class GroupManager:
             lambda: new_member_id("share"),
             self._write,
         )
+        self.streams = StreamsGroupCoordinator(
+            config.streams_max_size,
+            now_ms,
+            settings,
+            known_topics,
+            self.classic.heartbeats,
+            self._write,
+        )
         self.classic_requests = ClassicRequests(self.classic, self.consumers)
-        self._coordinators = (self.classic, self.consumers, self.shares)
+        self._coordinators = (self.classic, self.consumers, self.shares, self.streams)
 
     groups = FormerName("GroupManager.classic.groups")
     join = FormerName("GroupManager.classic_requests.join")
@@ -179,6 +196,24 @@ class GroupManager:
         """Handle a heartbeat of a member of a share group, as ``consumer_heartbeat``."""
         self._group_heartbeat(self.shares, request, respond)
 
+    def streams_heartbeat(self, request: StreamsGroupHeartbeat, respond: RespondStreams) -> None:
+        """Handle a heartbeat of a member of a streams group, as ``consumer_heartbeat``."""
+        group_id = request.group_id
+        try:
+            request.check()
+            self._check_committed(self._partition(group_id))
+            if group_id not in self.streams.groups:
+                classic = self.classic.groups.get(group_id)
+                is_in_use = classic is not None and classic.state is not GroupState.EMPTY
+                if is_in_use or self._epoch_based_group(group_id) is not None:
+                    raise _other_kind(group_id)
+                if classic is not None and request.epoch == JOIN_EPOCH:
+                    self._forget_empty(group_id)
+        except GroupRefusal as refusal:
+            respond(StreamsGroupHeartbeatResult(refusal.code, message=refusal.message))
+            return
+        self.streams.heartbeat(request, respond)
+
     def alterable_epoch(self, group_id: str) -> int:
         """Return the epoch of a share group whose offsets may be altered: one without members, or
         one that is not there yet.
@@ -189,10 +224,9 @@ class GroupManager:
         """
         self._check_committed(self._partition(group_id))
         check_group_id(group_id)
-        if group_id in self.classic.groups or group_id in self.consumers.groups:
-            raise GroupRefusal(
-                ErrorCode.GROUP_ID_NOT_FOUND, message=f"{group_id} is a group of another kind"
-            )
+        others = (self.classic, self.consumers, self.streams)
+        if any(group_id in coordinator.groups for coordinator in others):
+            raise _other_kind(group_id)
         group = self.shares.share_group(group_id)
         if group is not None and group.members:
             raise GroupRefusal(ErrorCode.NON_EMPTY_GROUP, message=f"{group_id} has members")
@@ -241,10 +275,9 @@ class GroupManager:
         if is_in_use and joins and coordinator is self.consumers:
             return
         has_members = is_in_use or (other and other.members)
-        if has_members or ((classic or other) and not joins):
-            raise GroupRefusal(
-                ErrorCode.GROUP_ID_NOT_FOUND, message=f"{group_id} is a group of another kind"
-            )
+        is_of_streams = group_id in self.streams.groups
+        if has_members or is_of_streams or ((classic or other) and not joins):
+            raise _other_kind(group_id)
         self._forget_empty(group_id)
 
     def _check_joining(self, group_id: str) -> None:
@@ -276,8 +309,7 @@ class GroupManager:
                 if isinstance(classic, ClassicGroupRecord):
                     self.classic.restore(group_id, classic)
                 elif records:
-                    is_share = next(iter(records)).is_share
-                    (self.shares if is_share else self.consumers).restore(group_id, records)
+                    self._coordinator_of(next(iter(records))).restore(group_id, records)
             return
         self.offsets.unload(partition)
         for group_id in [group_id for one in self._coordinators for group_id in one.groups]:
@@ -290,8 +322,8 @@ class GroupManager:
         if not self.offsets.leads(partition):
             return
         group_ids = dict.fromkeys(self.offsets.groups(partition))
-        for groups in (self.classic.groups, self.consumers.groups):
-            for group_id in groups:  # some may not be stored
+        for one in (self.classic, self.consumers, self.streams):
+            for group_id in one.groups:  # some may not be stored
                 if self.coordinator_partition(group_id).partition == partition:
                     group_ids[group_id] = None
         pending = self.offsets.pending_by_group(partition)
@@ -301,12 +333,12 @@ class GroupManager:
                 entries += self._expire_group(group_id, pending.get(group_id, ()))
         if entries:
             _log.info("offsets_expired", partition=partition, tombstones=len(entries))
-            self.offsets.write(partition, entries, _ignore)
+            self.offsets.write(partition, entries, ignore)
 
     def _expire_group(
         self, group_id: str, pending: Collection[TopicPartition]
     ) -> list[StoredEntry]:
-        group: Group | ConsumerGroup | None = self.consumers.groups.get(group_id)
+        group: Group | EpochGroup[Any] | None = self._epoch_based_group(group_id)
         group = group or self.classic.groups.get(group_id) or Group(group_id)
         offsets = self.offsets.group_offsets(group_id)
         expired = expired_offsets(group, offsets, pending, self._now_ms(), self._retention_ms)
@@ -315,6 +347,13 @@ class GroupManager:
             entries += self._tombstones(group_id)
             self._forget(group_id)
         return entries
+
+    def _coordinator_of(
+        self, key: GroupRecordKey
+    ) -> ConsumerGroupCoordinator | StreamsGroupCoordinator:
+        if key.kind.is_of_streams:
+            return self.streams
+        return self.shares if key.is_share else self.consumers
 
     def delete_topic(self, topic: str) -> None:
         """Delete all groups' offsets of a deleted topic, in the background. O(their offsets)."""
@@ -405,10 +444,11 @@ class GroupManager:
         """
         if group_id in self.shares.groups:
             raise GroupRefusal(ErrorCode.GROUP_ID_NOT_FOUND)
-        if group_id in self.consumers.groups:
+        coordinator = self._committing(group_id)
+        if coordinator is not None:
             self.classic.check_coordinated(group_id)
             if not in_transaction or generation >= 0 or member_id or instance_id is not None:
-                self.consumers.check_commit(
+                coordinator.check_commit(
                     group_id,
                     member_id,
                     generation,
@@ -427,6 +467,15 @@ class GroupManager:
         self.classic.check_commit(
             group_id, generation, member_id, instance_id, knows_epochs, in_transaction
         )
+
+    def _committing(
+        self, group_id: str
+    ) -> ConsumerGroupCoordinator | StreamsGroupCoordinator | None:
+        """Return the coordinator of a group whose members commit by their epochs, or None."""
+        for coordinator in (self.consumers, self.streams):
+            if group_id in coordinator.groups:
+                return coordinator
+        return None
 
     def _known(
         self,
@@ -499,8 +548,9 @@ class GroupManager:
                 member is not at this epoch.
         """
         self._check_committed(self._partition(group_id))
-        if group_id in self.consumers.groups:
-            self.consumers.check_fetch(group_id, member_id, epoch)
+        coordinator = self._committing(group_id)
+        if coordinator is not None:
+            coordinator.check_fetch(group_id, member_id, epoch)
         return self.offsets.group_offsets(group_id)
 
     def describe_consumers(self, group_id: str) -> ConsumerGroup:
@@ -509,17 +559,19 @@ class GroupManager:
         Raises:
             GroupRefusal: another broker coordinates the group, or there is none.
         """
-        return self._described(self.consumers, group_id, "consumer group")
+        return self._described(self.consumers.groups, group_id, "consumer group")
 
     def describe_shares(self, group_id: str) -> ConsumerGroup:
         """Return a share group; otherwise as ``describe_consumers``."""
-        return self._described(self.shares, group_id, "share group")
+        return self._described(self.shares.groups, group_id, "share group")
 
-    def _described(
-        self, coordinator: ConsumerGroupCoordinator, group_id: str, kind: str
-    ) -> ConsumerGroup:
+    def describe_streams(self, group_id: str) -> StreamsGroup:
+        """Return a streams group; otherwise as ``describe_consumers``."""
+        return self._described(self.streams.groups, group_id, "streams group")
+
+    def _described(self, groups: Mapping[str, _GroupT], group_id: str, kind: str) -> _GroupT:
         self._partition(group_id)
-        group = coordinator.groups.get(group_id)
+        group = groups.get(group_id)
         if group is None:
             raise GroupRefusal(
                 ErrorCode.GROUP_ID_NOT_FOUND, message=f"there is no {kind} {group_id}"
@@ -618,10 +670,10 @@ class GroupManager:
         """
         if group_id in self.shares.groups:
             raise GroupRefusal(ErrorCode.GROUP_ID_NOT_FOUND)
-        consumers = self.consumers.groups.get(group_id)
-        if consumers is not None:
+        epoch_based = self._epoch_based_group(group_id)
+        if epoch_based is not None:
             self._partition(group_id)
-            return consumers.subscribed_names()
+            return epoch_based.subscribed_names()
         group = self.describe(group_id)
         if group.state is GroupState.DEAD:
             raise GroupRefusal(ErrorCode.GROUP_ID_NOT_FOUND)
@@ -645,9 +697,13 @@ class GroupManager:
         if group.state is GroupState.DEAD:
             raise GroupRefusal(ErrorCode.GROUP_ID_NOT_FOUND)
 
-    def _epoch_based_group(self, group_id: str) -> ConsumerGroup | None:
-        """Return a consumer group or a share group, or None."""
-        return self.consumers.groups.get(group_id) or self.shares.groups.get(group_id)
+    def _epoch_based_group(self, group_id: str) -> EpochGroup[Any] | None:
+        """Return a consumer, share or streams group, or None."""
+        return (
+            self.consumers.groups.get(group_id)
+            or self.shares.groups.get(group_id)
+            or self.streams.groups.get(group_id)
+        )
 
     def _forget(self, group_id: str) -> None:
         for coordinator in self._coordinators:
@@ -657,7 +713,7 @@ class GroupManager:
         tombstones = self._tombstones(group_id)
         self._forget(group_id)
         if tombstones:
-            self._write(group_id, tombstones, _ignore)
+            self._write(group_id, tombstones, ignore)
 
     def _tombstones(self, group_id: str) -> list[GroupRecord]:
         """Return what deletes a group's records; nothing, if there is no such group."""
@@ -665,8 +721,7 @@ class GroupManager:
         # The last of its records may not be replicated yet.
         other = self._epoch_based_group(group_id)
         if other is not None:
-            kinds = [RecordKind.GROUP_EPOCH, RecordKind.TARGET_EPOCH]
-            for kind in (*kinds, RecordKind.SHARE_STATE) if other.is_share else kinds:
+            for kind in other.own_kinds:
                 keys[GroupRecordKey(group_id, kind, is_share=other.is_share)] = None
         elif group_id in self.classic.groups or self.offsets.has_group(
             self.coordinator_partition(group_id).partition, group_id
@@ -720,11 +775,13 @@ class GroupManager:
         return partition
 
 
+def _other_kind(group_id: str) -> GroupRefusal:
+    return GroupRefusal(
+        ErrorCode.GROUP_ID_NOT_FOUND, message=f"{group_id} is a group of another kind"
+    )
+
+
 def _refusal(offset: CommittedOffset) -> ErrorCode:
     if len(offset.metadata.encode()) > _MAX_METADATA_BYTES:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     return ErrorCode.NONE
-
-
-def _ignore(_: object) -> None:
-    """Ignore a response."""

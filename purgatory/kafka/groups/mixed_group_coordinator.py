@@ -20,17 +20,11 @@ from typing import Any, TypeAlias
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ErrorCode, GroupRefusal
-from purgatory.kafka.groups.consumer_group import (
-    ConsumerGroup,
-    DelayedMemberSession,
-    DelayedMemberSync,
-    DelayedRejoin,
-)
+from purgatory.kafka.groups.consumer_group import ConsumerGroup
 from purgatory.kafka.groups.consumer_group_coordinator import (
     ConsumerGroupCoordinator,
     ConsumerGroupHeartbeat,
     RespondHeartbeat,
-    WriteRecords,
     has_same_subscription,
 )
 from purgatory.kafka.groups.consumer_group_member import (
@@ -46,6 +40,12 @@ from purgatory.kafka.groups.consumer_protocol import (
     read_subscription,
     write_assignment,
 )
+from purgatory.kafka.groups.epoch_group import (
+    DelayedMemberSession,
+    DelayedMemberSync,
+    DelayedRejoin,
+)
+from purgatory.kafka.groups.epoch_group_coordinator import WriteRecords
 from purgatory.kafka.groups.group import (
     CONSUMER,
     Group,

@@ -6,7 +6,8 @@ subscribes to the topic. Its age begins
     in a group without a type      at its commit: no member ever joined
     in an empty classic group      when the group became empty
     in any other                   at its commit, while the coordinator knows the subscriptions:
-                                   in a consumer group, or a classic one of consumers that is stable
+                                   in a consumer or streams group, or a classic one of consumers
+                                   that is stable
 
 A commit of an old client may set the time itself (OffsetCommit, versions 2 to 4). An offset whose
 partition has another one pending in a transaction is kept.
@@ -17,15 +18,16 @@ Ground rules: no state.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
-from purgatory.kafka.groups.consumer_group import ConsumerGroup
+from purgatory.kafka.groups.epoch_group import EpochGroup
 from purgatory.kafka.groups.group import CONSUMER, UNKNOWN_MS, Group, GroupState
 from purgatory.kafka.groups.offsets import NO_EXPIRY_MS, CommittedOffset
 from purgatory.kafka.topic_partition import TopicPartition
 
 
 def expired_offsets(
-    group: Group | ConsumerGroup,
+    group: Group | EpochGroup[Any],
     offsets: Mapping[TopicPartition, CommittedOffset],
     pending: Collection[TopicPartition],
     now_ms: int,
@@ -34,7 +36,7 @@ def expired_offsets(
     """Return the partitions whose offsets have expired. O(offsets + members).
 
     Args:
-        group: their group: a classic group or a consumer group.
+        group: their group: a classic group, a consumer group or a streams group.
         offsets: what it has committed.
         pending: the partitions with offsets in open transactions.
         now_ms: the time, in milliseconds since 1970, as those of commits.
@@ -53,16 +55,16 @@ def expired_offsets(
     ]
 
 
-def is_empty(group: Group | ConsumerGroup) -> bool:
+def is_empty(group: Group | EpochGroup[Any]) -> bool:
     """Whether a group without offsets is deleted: it has no members."""
-    if isinstance(group, ConsumerGroup):
+    if isinstance(group, EpochGroup):
         return not group.members
     return group.state is GroupState.EMPTY
 
 
-def _subscribed_topics(group: Group | ConsumerGroup) -> Collection[str] | None:
+def _subscribed_topics(group: Group | EpochGroup[Any]) -> Collection[str] | None:
     """Return the topics that a group's members read; None: none of its offsets expires."""
-    if isinstance(group, ConsumerGroup):
+    if isinstance(group, EpochGroup):
         return group.subscribed_names()
     if group.protocol_type is None or group.state is GroupState.EMPTY:
         return ()
@@ -71,11 +73,12 @@ def _subscribed_topics(group: Group | ConsumerGroup) -> Collection[str] | None:
     return None
 
 
-def _empty_since_ms(group: Group | ConsumerGroup) -> int:
+def _empty_since_ms(group: Group | EpochGroup[Any]) -> int:
     """Return since when a classic group has lost its members; `UNKNOWN_MS`: it has some, never had
     one, or an older Kafka did not store it."""
-    is_left = isinstance(group, Group) and group.protocol_type is not None
-    return group.state_ms if is_left and group.state is GroupState.EMPTY else UNKNOWN_MS
+    if isinstance(group, EpochGroup) or group.protocol_type is None:
+        return UNKNOWN_MS
+    return group.state_ms if group.state is GroupState.EMPTY else UNKNOWN_MS
 
 
 def _is_expired(offset: CommittedOffset, since_ms: int, now_ms: int, retention_ms: int) -> bool:

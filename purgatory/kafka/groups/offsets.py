@@ -23,11 +23,7 @@ from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from purgatory.kafka.coordinator_log import CoordinatorLog, Respond
 from purgatory.kafka.errors import ErrorCode
-from purgatory.kafka.groups.consumer_group_member import (
-    GroupRecord,
-    GroupRecordKey,
-    GroupRecordValue,
-)
+from purgatory.kafka.groups.group_records import GroupRecord, GroupRecordKey, GroupRecordValue
 from purgatory.kafka.log.producer_state import ProducerIdentity
 from purgatory.kafka.log.record_batch import RecordBatch, TransactionResult
 from purgatory.kafka.replication.replica_manager import ReplicaManager

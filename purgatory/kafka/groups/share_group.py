@@ -24,11 +24,9 @@ from purgatory.kafka.groups.consumer_group import ConsumerGroup, ConsumerGroupSt
 from purgatory.kafka.groups.consumer_group_member import (
     ConsumerMember,
     CurrentAssignment,
-    GroupRecordKey,
-    GroupRecordValue,
     InitializedPartitions,
-    RecordKind,
 )
+from purgatory.kafka.groups.group_records import GroupRecordKey, GroupRecordValue, RecordKind
 from purgatory.kafka.groups.subscription import KnownTopics
 from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions, TopicIdPartition, by_topic
 
@@ -116,6 +114,7 @@ class ShareGroup(ConsumerGroup):
     """The members of one share group, by member id."""
 
     is_share = True
+    own_kinds = (*ConsumerGroup.own_kinds, RecordKind.SHARE_STATE)
 
     def __init__(self, group_id: str, known_topics: KnownTopics) -> None:
         super().__init__(group_id, known_topics)

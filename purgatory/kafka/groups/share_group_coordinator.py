@@ -20,9 +20,9 @@ from purgatory.kafka.groups.consumer_group_coordinator import (
     ConsumerGroupHeartbeat,
     ConsumerGroupHeartbeatResult,
     RespondHeartbeat,
-    WriteRecords,
 )
 from purgatory.kafka.groups.consumer_group_member import JOIN_EPOCH
+from purgatory.kafka.groups.epoch_group_coordinator import WriteRecords, ignore
 from purgatory.kafka.groups.share_group import ShareGroup
 from purgatory.kafka.groups.subscription import KnownTopics
 from purgatory.kafka.topic_partition import Partitions, TopicIdPartition
@@ -104,7 +104,7 @@ class ShareGroupCoordinator(ConsumerGroupCoordinator):
                 group.initializing -= new
                 if done and self.groups.get(group.group_id) is group:
                     group.set_initialized((group.initialized or frozenset()) | done)
-                    self._save(group, _ignore)
+                    self._save(group, ignore)
 
         for partition in sorted(new):
             respond = partial(initialized, partition)
@@ -134,7 +134,3 @@ class ShareGroupCoordinator(ConsumerGroupCoordinator):
             return
         group.set_initialized(group.initialized - partitions)
         self._save(group, respond)
-
-
-def _ignore(_: object) -> None:
-    """Ignore a response."""

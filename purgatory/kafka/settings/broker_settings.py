@@ -36,6 +36,7 @@ _KINDS: Mapping[str, tuple[int, str]] = {
     "group.share.assignors": (LIST, "simple"),
     "group.share.max.share.sessions": (INT, "2000"),
     "group.share.max.size": (INT, "200"),
+    "group.streams.max.size": (INT, "2147483647"),
     "leader.imbalance.check.interval.seconds": (LONG, "300"),
     "num.partitions": (INT, "1"),
     "offsets.retention.check.interval.ms": (LONG, "600000"),

@@ -58,6 +58,10 @@ class GroupConfig:
         share_delivery_count_limit: how often a record is delivered at most.
         share_partition_max_record_locks: how many offsets of a partition may be on their way to a
             share group's members, from the first that is not done with on.
+        streams_session_timeout_ms, streams_heartbeat_interval_ms, streams_max_size: the same of
+            streams groups.
+        streams_initial_rebalance_delay_ms: how long the first member of one waits for others.
+        streams_num_standby_replicas: how many copies of a task's state its members keep.
     """
 
     initial_rebalance_delay_ms: OrTimedelta[int] = default(3_000)
@@ -76,6 +80,11 @@ class GroupConfig:
     share_record_lock_duration_ms: OrTimedelta[int] = default(30_000)
     share_delivery_count_limit: int = 5
     share_partition_max_record_locks: int = 2_000
+    streams_session_timeout_ms: OrTimedelta[int] = default(45_000)
+    streams_heartbeat_interval_ms: OrTimedelta[int] = default(5_000)
+    streams_max_size: int = 2**31 - 1
+    streams_initial_rebalance_delay_ms: OrTimedelta[int] = default(3_000)
+    streams_num_standby_replicas: int = 0
 
 
 _START, _ISOLATION, _RENEWAL = (
@@ -103,6 +112,7 @@ class _Bounded(NamedTuple):
         field: of `GroupConfig`.
         least, most: the brokers' bounds, unless the default is beyond.
         doc: its description.
+        told: the bounds that are settings of brokers.
     """
 
     of_broker: str
@@ -110,16 +120,16 @@ class _Bounded(NamedTuple):
     least: int
     most: int
     doc: str
+    told: tuple[str, ...] = ("min", "max")
 
     def broker_settings(self, config: GroupConfig) -> dict[str, str]:
         """Return the broker's settings: the default of groups, and their bounds."""
         kind, name = self.of_broker.removeprefix("group.").split(".", 1)
-        least, most = self.bounds(config)
-        return {
-            self.of_broker: str(getattr(config, self.field)),
-            f"group.{kind}.min.{name}": str(least),
-            f"group.{kind}.max.{name}": str(most),
-        }
+        bounds = dict(zip(("min", "max"), self.bounds(config), strict=True))
+        settings = {self.of_broker: str(getattr(config, self.field))}
+        for one in self.told:
+            settings[f"group.{kind}.{one}.{name.removeprefix('num.')}"] = str(bounds[one])
+        return settings
 
     def bounds(self, config: GroupConfig) -> tuple[int, int]:
         """Return the least and the greatest value of a group's setting."""
@@ -177,29 +187,57 @@ BOUNDED: Mapping[str, _Bounded] = {
         60_000,
         "How long a share consumer may send no heartbeat.",
     ),
+    "streams.heartbeat.interval.ms": _Bounded(
+        "group.streams.heartbeat.interval.ms",
+        "streams_heartbeat_interval_ms",
+        5_000,
+        15_000,
+        "How often a member of a streams group sends a heartbeat.",
+    ),
+    "streams.initial.rebalance.delay.ms": _Bounded(
+        "group.streams.initial.rebalance.delay.ms",
+        "streams_initial_rebalance_delay_ms",
+        0,
+        2**31 - 1,
+        "How long the first member of a streams group waits for others.",
+        told=(),
+    ),
+    "streams.num.standby.replicas": _Bounded(
+        "group.streams.num.standby.replicas",
+        "streams_num_standby_replicas",
+        0,
+        2,
+        "How many members keep a copy of a task's state.",
+        told=("max",),
+    ),
+    "streams.session.timeout.ms": _Bounded(
+        "group.streams.session.timeout.ms",
+        "streams_session_timeout_ms",
+        45_000,
+        60_000,
+        "How long a member of a streams group may send no heartbeat.",
+    ),
 }
 
 _AT_ONCE = "Assignments are computed at once: it counts nowhere."
-_NO_STREAMS = "There are no streams groups: it counts nowhere."
-_UNUSED: Mapping[str, Setting] = {
+_OF_TASKS = "The least time between assignments of tasks."
+_INTERVALS: Mapping[str, Setting] = {
     name: Setting(str(by_default), INT, f"group.{name}", doc, least, most)
     for name, by_default, doc, least, most in (
         ("consumer.assignment.interval.ms", 1_000, _AT_ONCE, 0, 15_000),
         ("share.assignment.interval.ms", 1_000, _AT_ONCE, 0, 15_000),
-        ("streams.assignment.interval.ms", 1_000, _NO_STREAMS, 0, 15_000),
-        ("streams.heartbeat.interval.ms", 5_000, _NO_STREAMS, 5_000, 15_000),
-        ("streams.initial.rebalance.delay.ms", 3_000, _NO_STREAMS, 0, None),
-        ("streams.num.standby.replicas", 0, _NO_STREAMS, 0, 2),
-        ("streams.session.timeout.ms", 45_000, _NO_STREAMS, 45_000, 60_000),
+        ("streams.assignment.interval.ms", 1_000, _OF_TASKS, 0, 15_000),
     )
 }
 
 GROUP_SETTINGS: Mapping[str, Setting] = dict(
     sorted(
         {
-            **_UNUSED,
+            **_INTERVALS,
             **{
-                name: Setting(None, INT, bounded.of_broker, bounded.doc, least=1)
+                name: Setting(
+                    None, INT, bounded.of_broker, bounded.doc, least=min(1, bounded.least)
+                )
                 for name, bounded in BOUNDED.items()
             },
             _START: Setting(LATEST, STRING, None, "From where on a share group reads."),
@@ -240,7 +278,7 @@ def group_configs(config: GroupConfig) -> ConfigResource:
 
     def check_all(settings: Mapping[str, str], of_broker: BrokerSetting) -> None:
         values = {**default_group_settings(config), **settings}
-        for kind in ("consumer", "share"):
+        for kind in ("consumer", "share", "streams"):
             session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
             if int(values[session]) <= int(values[heartbeat]):
                 raise KafkaError(

@@ -63,18 +63,8 @@ group.coordinator.rebalance.protocols list classic,consumer,streams
 group.coordinator.threads int 4
 group.share.max.assignment.interval.ms int 15000
 group.share.min.assignment.interval.ms int 0
-group.streams.heartbeat.interval.ms int 5000
-group.streams.initial.rebalance.delay.ms int 3000
 group.streams.max.assignment.interval.ms int 15000
-group.streams.max.heartbeat.interval.ms int 15000
-group.streams.max.session.timeout.ms int 60000
-group.streams.max.size int 2147483647
-group.streams.max.standby.replicas int 2
 group.streams.min.assignment.interval.ms int 0
-group.streams.min.heartbeat.interval.ms int 5000
-group.streams.min.session.timeout.ms int 45000
-group.streams.num.standby.replicas int 0
-group.streams.session.timeout.ms int 45000
 initial.broker.registration.timeout.ms int 60000
 kafka.metrics.polling.interval.secs int 10
 kafka.metrics.reporters list

@@ -30,14 +30,27 @@ from purgatory.kafka import (
 from purgatory.kafka.groups.consumer_group_member import (
     ClassicMetadata,
     CurrentAssignment,
-    GroupRecordKey,
-    GroupRecordValue,
     InitializedPartitions,
     MemberState,
-    RecordKind,
     Subscription,
 )
 from purgatory.kafka.groups.group import ClassicGroupRecord, ClassicMemberRecord
+from purgatory.kafka.groups.group_records import GroupRecordKey, GroupRecordValue, RecordKind
+from purgatory.kafka.groups.streams_member import (
+    CurrentTasks,
+    StreamsClient,
+    StreamsEpoch,
+    TargetEpoch,
+    TaskId,
+    Tasks,
+    UserEndpoint,
+)
+from purgatory.kafka.groups.streams_topology import (
+    CopartitionGroup,
+    InternalTopic,
+    Subtopology,
+    Topology,
+)
 from purgatory.kafka.topic_partition import Partitions, TopicIdPartition
 
 _ints = st.integers(-(2**31), 2**31 - 1)
@@ -131,6 +144,54 @@ _share_values: dict[RecordKind, st.SearchStrategy[GroupRecordValue]] = {
 }
 
 
+_task_sets = st.frozensets(st.builds(TaskId, _texts, _ints), max_size=4)
+_tasks = st.builds(Tasks, _task_sets, _task_sets, _task_sets)
+_pairs = st.lists(st.tuples(_texts, _texts), max_size=3).map(tuple)
+_places = st.lists(st.integers(0, 9), max_size=3).map(tuple)
+_names = st.lists(_texts, max_size=3).map(tuple)
+_topics = st.lists(
+    st.builds(InternalTopic, _texts, _ints, st.integers(0, 9), _pairs), max_size=2
+).map(tuple)
+
+
+def _current(epoch: int, state: MemberState, assigned: Tasks, revoking: Tasks) -> CurrentTasks:
+    epochs = dict.fromkeys(assigned.active | revoking.active, epoch - 1)
+    return CurrentTasks(epoch, epoch - 1, state, assigned, revoking, epochs)
+
+
+_values |= {
+    RecordKind.STREAMS_EPOCH: st.builds(
+        StreamsEpoch, _ints, st.integers(-(2**63), 2**63 - 1), _ints, _pairs
+    ),
+    RecordKind.STREAMS_MEMBER: st.builds(
+        StreamsClient,
+        st.none() | _texts,
+        *(_texts, _texts, _ints, _ints, _texts),
+        st.none() | st.builds(UserEndpoint, _texts, st.integers(0, 2**16 - 1)),
+        _pairs,
+    ),
+    RecordKind.STREAMS_TARGET_EPOCH: st.builds(TargetEpoch, _ints, st.integers(0, 2**63 - 1)),
+    RecordKind.STREAMS_TARGET: _tasks,
+    RecordKind.STREAMS_CURRENT: st.builds(
+        _current, st.integers(1, 99), st.sampled_from(MemberState), _tasks, _tasks
+    ),
+    RecordKind.STREAMS_TOPOLOGY: st.builds(
+        Topology,
+        _ints,
+        st.lists(
+            st.builds(
+                Subtopology,
+                *(_texts, _names, _names, _topics, _names, _topics),
+                st.lists(st.builds(CopartitionGroup, _places, _places, _places), max_size=2).map(
+                    tuple
+                ),
+            ),
+            max_size=3,
+        ).map(tuple),
+    ),
+}
+
+
 MEMBER = GroupRecordKey("g", RecordKind.MEMBER, "m")
 NO_CLASSIC = b"\x01\0\x01\0"
 """The tagged fields of a member of the consumer protocol: one, which is null."""
@@ -141,10 +202,10 @@ NO_CLASSIC = b"\x01\0\x01\0"
 def test_records_are_read_back_as_they_were_written(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(RecordKind))
     is_share = kind is RecordKind.SHARE_STATE or (
-        kind is not RecordKind.CLASSIC and data.draw(st.booleans())
+        kind is not RecordKind.CLASSIC and not kind.is_of_streams and data.draw(st.booleans())
     )
     value = data.draw((_share_values if is_share else _values)[kind])
-    is_of_member = kind in (RecordKind.MEMBER, RecordKind.TARGET, RecordKind.CURRENT)
+    is_of_member = kind.name.endswith(("MEMBER", "TARGET", "CURRENT"))
     member_id = data.draw(_texts) if is_of_member else ""
     key = GroupRecordKey(data.draw(_texts), kind, member_id, is_share)
     assert decode_group_key(encode_group_key(key)) == key
@@ -170,6 +231,25 @@ def test_layout_is_that_of_kafka() -> None:
     assert encode_group_value(MEMBER, said) == (
         b"\0\0" + b"\x02i" + b"\0" + b"\x02c" + b"\x03/h" + b"\x02\x02t" + b"\0"
         b"\0\0\0\x05" + b"\x08uniform" + NO_CLASSIC
+    )
+
+
+def test_layout_of_streams_groups_is_that_of_kafka() -> None:
+    key = GroupRecordKey("g", RecordKind.STREAMS_CURRENT, "m1")
+    assert encode_group_key(key) == b"\0\x16" + b"\0\x01g" + b"\0\x02m1"
+    task = TaskId("0", 2)
+    current = CurrentTasks(3, 2, MemberState.STABLE, Tasks(frozenset({task})), epochs={task: 1})
+    epochs = b"\x01" + b"\0\x05" + b"\x02" + b"\0\0\0\x01"
+    active = b"\x02" + b"\x020" + b"\x02" + b"\0\0\0\x02" + epochs
+    assert (
+        encode_group_value(key, current)
+        == b"\0\0" + b"\0\0\0\x03\0\0\0\x02\x01" + active + 5 * b"\x01" + b"\0"
+    )
+    member = key._replace(kind=RecordKind.STREAMS_MEMBER)
+    client = StreamsClient(None, "c", "/h", 5, 0, "p", UserEndpoint("h", 80), (("k", "v"),))
+    assert encode_group_value(member, client) == (
+        b"\0\0" + b"\0\0" + b"\x02c" + b"\x03/h" + b"\0\0\0\x05" + b"\0\0\0\0" + b"\x02p"
+        b"\x01" + b"\x02h" + b"\0\x50" + b"\0" + b"\x02" + b"\x02k" + b"\x02v" + b"\0" + b"\0"
     )
 
 

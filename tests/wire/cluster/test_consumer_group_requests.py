@@ -19,7 +19,7 @@ from purgatory.kafka import (
     coordinator_log,
     group_partition,
 )
-from purgatory.kafka.groups.consumer_group_member import RecordKind
+from purgatory.kafka.groups.group_records import RecordKind
 from tests.wire.cluster.raw_client import RawClient
 
 _COMMIT, _FETCH, _JOIN, _DESCRIBE, _LIST, _DELETE = 8, 9, 11, 15, 16, 42

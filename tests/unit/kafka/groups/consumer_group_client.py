@@ -16,12 +16,8 @@ from purgatory.kafka.groups.consumer_group_coordinator import (
     ConsumerGroupHeartbeat,
     ConsumerGroupHeartbeatResult,
 )
-from purgatory.kafka.groups.consumer_group_member import (
-    GroupRecord,
-    GroupRecordKey,
-    GroupRecordValue,
-    Principal,
-)
+from purgatory.kafka.groups.consumer_group_member import Principal
+from purgatory.kafka.groups.group_records import GroupRecord, GroupRecordKey, GroupRecordValue
 from purgatory.kafka.topic_partition import (
     NO_PARTITIONS,
     Partitions,

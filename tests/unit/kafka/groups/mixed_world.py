@@ -23,9 +23,9 @@ from purgatory.kafka.groups.consumer_group_coordinator import (
     ConsumerGroupHeartbeat,
     ConsumerGroupHeartbeatResult,
 )
-from purgatory.kafka.groups.consumer_group_member import RecordKind
 from purgatory.kafka.groups.consumer_protocol import read_assignment, write_assignment
 from purgatory.kafka.groups.group import CONSUMER, GroupProtocol, LeaveGroupResult
+from purgatory.kafka.groups.group_records import RecordKind
 from purgatory.kafka.settings.group_settings import MigrationPolicy
 from purgatory.kafka.topic_partition import NO_PARTITIONS
 from tests.unit.kafka.conftest import Broker

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from purgatory.kafka import ErrorCode
-from purgatory.kafka.groups.consumer_group_member import RecordKind
 from purgatory.kafka.groups.consumer_protocol import (
     read_assignment,
     read_subscription,
     subscribed_topics,
     write_assignment,
 )
+from purgatory.kafka.groups.group_records import RecordKind
 from purgatory.kafka.settings.group_settings import MigrationPolicy
 from tests.unit.kafka.conftest import Broker
 from tests.unit.kafka.groups.mixed_world import MixedWorld, subscription

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from purgatory.kafka.groups.consumer_group_member import RecordKind
+from purgatory.kafka.groups.group_records import RecordKind
 from tests.unit.kafka.conftest import Broker
 from tests.unit.kafka.groups.consumer_group_client import ConsumerClient
 from tests.unit.kafka.groups.mixed_world import PARTITIONS, ClassicClient, MixedWorld

@@ -7,12 +7,15 @@ from collections.abc import Callable
 import pytest
 
 from purgatory.kafka import CommittedOffset, ErrorCode, GroupState, TopicPartition
-from purgatory.kafka.groups.consumer_group_member import MemberState, RecordKind
+from purgatory.kafka.groups.consumer_group_member import MemberState
+from purgatory.kafka.groups.group_records import RecordKind
 from tests.unit.kafka.conftest import Broker
 from tests.unit.kafka.groups.mixed_world import REBALANCE_MS, SESSION_MS, MixedWorld
 
 NONE, REBALANCE = ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS
-EPOCH_KINDS = set(RecordKind) - {RecordKind.CLASSIC, RecordKind.SHARE_STATE}
+EPOCH_KINDS = {kind for kind in RecordKind if not kind.is_of_streams} - {
+    *(RecordKind.CLASSIC, RecordKind.SHARE_STATE)
+}
 
 
 @pytest.fixture

@@ -42,9 +42,6 @@ MEANT: Mapping[tuple[str, str], str] = {
             "share.partition.max.record.locks",
             "share.record.lock.duration.ms",
             "streams.assignment.interval.ms",
-            "streams.heartbeat.interval.ms",
-            "streams.num.standby.replicas",
-            "streams.session.timeout.ms",
         )
     },
     ("client-metrics", "interval.ms"): "Kafka checks its bounds apart from its table",
