@@ -147,7 +147,8 @@ class StreamsClient:
         """Send a heartbeat with the tasks that it has, and take those that it is told."""
         if self.epoch == 0:
             return self.join(**more)
-        return self._take(self.world.beat(self.name, self.epoch, owned=tuple(self.tasks), **more))
+        asked = {"owned": tuple(self.tasks), **more}
+        return self._take(self.world.beat(self.name, self.epoch, **asked))
 
     def leave(self) -> ErrorCode:
         """Leave the group."""
