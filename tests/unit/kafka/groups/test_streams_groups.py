@@ -121,7 +121,7 @@ def test_group_waits_for_members_at_first() -> None:
 
 
 def test_group_is_assigned_after_an_interval() -> None:
-    world = StreamsWorld(**{"streams.assignment.interval.ms": "1000"})
+    world = StreamsWorld(settings={"streams.assignment.interval.ms": "1000"})
     one, two = world.member("a"), world.member("b")
     one.join()
     two.join()
