@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from purgatory import DelayedOperationPurgatory
@@ -29,7 +30,7 @@ JOINS = (NO_TASKS, NO_TASKS, NO_TASKS)
 class StreamsWorld:
     """A coordinator, a topic of four partitions, and what is stored."""
 
-    def __init__(self, delay_ms: int = 0, **settings: str) -> None:
+    def __init__(self, delay_ms: int = 0, settings: Mapping[str, str] | None = None) -> None:
         self.clock = ManualClock(1_000)
         self._timer = SystemTimer("streams", clock=self.clock, executor=InlineExecutor())
         self.purgatory = DelayedOperationPurgatory(
@@ -42,7 +43,7 @@ class StreamsWorld:
             **default_group_settings(GroupConfig()),
             "streams.initial.rebalance.delay.ms": str(delay_ms),
             "streams.assignment.interval.ms": "0",
-            **settings,
+            **(settings or {}),
         }
         self.fails = False
         self.coordinator = self._new()
@@ -147,7 +148,8 @@ class StreamsClient:
         """Send a heartbeat with the tasks that it has, and take those that it is told."""
         if self.epoch == 0:
             return self.join(**more)
-        return self._take(self.world.beat(self.name, self.epoch, owned=tuple(self.tasks), **more))
+        asked = {"owned": tuple(self.tasks), **more}
+        return self._take(self.world.beat(self.name, self.epoch, **asked))
 
     def leave(self) -> ErrorCode:
         """Leave the group."""
