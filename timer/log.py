@@ -5,15 +5,35 @@ In a program that configured neither, that one is silent but for warnings and er
 standard error: a library's text on standard output would spoil its program's.
 
 structlog is not imported here, which takes a tenth of a second: a program that configures it has
-imported it.
+imported it, or says by `configure_at_first_event` how to.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable, Set
 from contextlib import suppress
 from typing import Any
+
+_at_first_event: list[Callable[[], object]] = []
+"""What configures the log, until it did."""
+_dropped: set[str] = set()
+
+
+def configure_at_first_event(
+    configure: Callable[[], object] | None, dropped: Set[str] = frozenset()
+) -> None:
+    """Have the log configured as late as its first event: most processes never write one.
+
+    Args:
+        configure: imports structlog and configures it; called by the thread of the event, and again
+            if two threads have the first ones at once. It logs nothing itself. None: as it is.
+        dropped: events that are not written.
+    """
+    _at_first_event[:] = [] if configure is None else [configure]
+    _dropped.clear()
+    _dropped.update(dropped)
 
 
 def log_safely(logger_name: str, level: str, event: str, **values: Any) -> None:
@@ -25,7 +45,12 @@ def log_safely(logger_name: str, level: str, event: str, **values: Any) -> None:
         event: what happened.
         values: what is bound to it; ``exc_info`` is an exception whose traceback is written.
     """
+    if event in _dropped:
+        return
     with suppress(Exception):
+        for configure in list(_at_first_event):
+            configure()
+            _at_first_event.clear()
         structlog: Any = sys.modules.get("structlog")
         # While another thread imports it, there is no such function yet.
         if getattr(structlog, "is_configured", bool)():

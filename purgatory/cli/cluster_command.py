@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +15,7 @@ from purgatory.cli import options
 from purgatory.cli.options import PATH
 from purgatory.settings.addresses import CLUSTER_PORT
 from purgatory.settings.typed_duration import Duration
+from timer.log import configure_at_first_event
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -448,7 +450,6 @@ def tls_files(
 
 def _run(serving: Serving, trace: Path | None, prefix: str | None) -> None:
     import dataclasses
-    from functools import partial
 
     import uvloop
 
@@ -541,17 +542,18 @@ def fault_plan(path: Path | None) -> Sequence[PlannedFault]:
 
 
 def log_to_standard_error() -> None:
-    """Keep the log off standard output, which has the cluster's address for programs."""
-    import structlog
+    """Keep the log off standard output, which has the cluster's address for programs, until the
+    command ends."""
+    click.get_current_context().call_on_close(partial(configure_at_first_event, None))
+    # Each purgatory logs "purgatory_closed" when a broker ends.
+    configure_at_first_event(_configure_log, dropped=frozenset({"purgatory_closed"}))
 
-    def drop_shutdown_events(_logger: object, _method: str, event: Any) -> Any:
-        if event["event"] == "purgatory_closed":  # each purgatory logs it when a broker ends
-            raise structlog.DropEvent
-        return event
+
+def _configure_log() -> None:
+    import structlog
 
     structlog.configure(
         processors=[
-            drop_shutdown_events,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),
             structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),

@@ -23,8 +23,9 @@ from purgatory.cluster.metadata import ClusterMetadata
 from purgatory.cluster.observer import ClusterObserver, replica_offsets
 from purgatory.cluster.steering import FAULTS
 from purgatory.cluster.steering.moves import BrokerIsEmpty, Moves, empty_broker
-from purgatory.cluster.steering.request_hooks import OnRequest, RequestHook, RequestHooks
-from purgatory.cluster.steering.seen_requests import RequestLog, SeenRequest, checked_filter
+from purgatory.cluster.steering.request_hooks import RequestHooks
+from purgatory.cluster.steering.request_methods import RequestMethods
+from purgatory.cluster.steering.seen_requests import RequestLog
 from purgatory.cluster.steering.waits import ClusterWaits
 from purgatory.cluster.storage import REAL_DISK, Disk
 from purgatory.cluster.trace import ClusterTrace
@@ -59,7 +60,7 @@ _CLEANUP_POLICY, _COMPACT = "cleanup.policy", "compact"
 _log = Logger("purgatory.cluster")
 
 
-class Cluster(ClusterMetadata):
+class Cluster(RequestMethods, ClusterMetadata):
     """A cluster in one process: brokers, controller and the network between them.
 
     ``async with Cluster(config) as cluster`` starts and stops it.
@@ -86,7 +87,7 @@ class Cluster(ClusterMetadata):
         self.fault = Faults(self)
         self.request_log = RequestLog(self.apis, self._name_of_topic)
         self.hooks = RequestHooks(self.request_log)
-        self.wait_for = ClusterWaits(self)
+        self.wait_for = ClusterWaits(lambda wait: wait.watch(self))
         self.move = Moves(self)
         self.on_event = self.wait_for.notify
         self.fault.on_use = partial(self.wait_for.notify, FAULTS)
@@ -233,56 +234,6 @@ class Cluster(ClusterMetadata):
             raise ClusterError(f"there is no listener {listener}; there are {', '.join(listeners)}")
         endpoints = [broker.endpoint(listeners[listener]) for broker in self.brokers.values()]
         return ",".join(map(str, endpoints))
-
-    # Requests of clients.
-
-    def requests(
-        self,
-        *,
-        api: str | None = None,
-        client_id: str | None = None,
-        topic: str | None = None,
-        broker: int | None = None,
-    ) -> list[SeenRequest]:
-        """Return the latest requests of clients, oldest first: at most 5,000, of 16 MiB.
-
-        Args:
-            api: Kafka's name ("Produce") or the trace's ("produce"); None: any.
-            client_id, topic, broker: who sent it, what it names, where it came; None: any.
-
-        Raises:
-            ClusterError: no API has that name.
-        """
-        return self.request_log.matching(checked_filter(self.apis, api, client_id, topic, broker))
-
-    def clear_requests(self) -> None:
-        """Forget the requests so far."""
-        self.request_log.clear()
-
-    def on_request(
-        self,
-        function: OnRequest,
-        *,
-        api: str | None = None,
-        client_id: str | None = None,
-        topic: str | None = None,
-        broker: int | None = None,
-        count: int | None = None,
-    ) -> RequestHook:
-        """Have a function see requests before the broker, and answer, delay, or pass them on.
-
-        Args:
-            function: takes a `SeenRequest`; it may be a coroutine function. None passes the request
-                on; a `Delay` does so later; an answer, of `SeenRequest.answer_with` or `refusal`,
-                or a mapping of its fields, is sent in place of the broker's.
-            api, client_id, topic, broker: as for ``requests``.
-            count: the most requests that it is called with; None: any number.
-
-        Raises:
-            ClusterError: an argument is invalid.
-        """
-        chosen = checked_filter(self.apis, api, client_id, topic, broker)
-        return self.hooks.add(function, chosen, count)
 
     # Starts and kills of brokers, for `fault`.
 

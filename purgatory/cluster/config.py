@@ -46,6 +46,7 @@ from purgatory.kafka.settings.group_settings import MigrationPolicy
 from purgatory.kafka.settings.topic_settings import settings_of_log, validate_settings
 from purgatory.kafka.topics import topic_creation_error
 from purgatory.settings.addresses import is_anywhere, is_host, without_brackets
+from purgatory.settings.plain_values import NotPlainError, plain_value
 from purgatory.settings.problems import ABSENT, Problem, key_text, no_such_key, right_value
 from purgatory.settings.typed_duration import OrTimedelta, default, timed_dataclass
 
@@ -585,21 +586,30 @@ def parse_config(document: Mapping[str, Any], source: str) -> ProcessConfig:
     Raises:
         ClusterError: the document is invalid: a line for each problem.
     """
+    problems: Sequence[Problem] = ()
+    try:
+        config = plain_value(ProcessConfig, document)
+    except NotPlainError:
+        config, problems = _validated(document, source)
+    problems = [*problems, *config_problems(config), *_out_of_bounds(config, _PROCESS_BOUNDS)]
+    if problems:
+        raise ClusterError(_lines(problems, source))
+    return config
+
+
+def _validated(document: Mapping[str, Any], source: str) -> tuple[ProcessConfig, Sequence[Problem]]:
+    """Return the config of a document, and what its keys have wrong."""
     from pydantic import ValidationError
 
     problems = list(_unknown_keys(ProcessConfig, document, ()))
     try:
         text = json.dumps(document, default=str)  # TOML has times, too
-        config = _adapter().validate_json(text, strict=True)
+        return _adapter().validate_json(text, strict=True), problems
     except ValidationError as error:
         found = [_as_problem(item) for item in error.errors(include_url=False)]
         known = {problem.key for problem in problems}
         problems += [problem for problem in found if problem and problem.key not in known]
         raise ClusterError(_lines(problems, source)) from error
-    problems += [*config_problems(config), *_out_of_bounds(config, _PROCESS_BOUNDS)]
-    if problems:
-        raise ClusterError(_lines(problems, source))
-    return config
 
 
 def _lines(problems: Sequence[Problem], source: str) -> str:

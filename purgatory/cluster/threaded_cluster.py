@@ -26,7 +26,7 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from purgatory.cluster.cluster import REMOVAL_TIMEOUT_S, Cluster, cluster_state
 from purgatory.cluster.config import ClusterConfig
@@ -35,7 +35,7 @@ from purgatory.cluster.own_loop import OwnLoop
 from purgatory.cluster.steering.moves import MoveMethods, Moves
 from purgatory.cluster.steering.request_hooks import OnRequest, RequestHook
 from purgatory.cluster.steering.seen_requests import SeenRequest
-from purgatory.cluster.steering.waits import Timeout, Wait, WaitMethods
+from purgatory.cluster.steering.waits import ClusterWaits, Timeout, Wait, WaitMethods
 from purgatory.cluster.trace import ClusterTrace
 from purgatory.kafka.errors import ClusterError, KafkaError
 from purgatory.kafka.faults import CutConnections, Fault, Kill
@@ -51,7 +51,35 @@ if TYPE_CHECKING:
     from purgatory.trace.rows_in_memory import RowsInMemory
 
 
-AnyServed = TypeVar("AnyServed", bound=Served)
+class Steered(Served, Protocol):
+    """A cluster or a proxy whose requests are kept: see `RequestMethods`."""
+
+    @property
+    def wait_for(self) -> ClusterWaits:
+        """The waits."""
+
+    def requests(
+        self, *, api: str | None, client_id: str | None, topic: str | None, broker: int | None
+    ) -> list[SeenRequest]:
+        """Return the latest requests."""
+
+    def clear_requests(self) -> None:
+        """Forget the requests so far."""
+
+    def on_request(
+        self,
+        function: OnRequest,
+        *,
+        api: str | None,
+        client_id: str | None,
+        topic: str | None,
+        broker: int | None,
+        count: int | None,
+    ) -> RequestHook:
+        """Have a function see requests before the broker."""
+
+
+AnyServed = TypeVar("AnyServed", bound=Steered)
 
 
 class ThreadedLoop(TakesEffects, ABC, Generic[AnyServed]):
@@ -92,6 +120,7 @@ class ThreadedLoop(TakesEffects, ABC, Generic[AnyServed]):
         self._controls: list[FaultControl] = []
         self._served: AnyServed | None = None
         self.fault = ThreadedFaults(self)
+        self.wait_for = ThreadedWaits(self)
 
     @property
     def running(self) -> AnyServed:
@@ -208,6 +237,42 @@ class ThreadedLoop(TakesEffects, ABC, Generic[AnyServed]):
         self._controls.append(control)
         await control.start()
         return control.page_url
+
+    def requests(
+        self,
+        *,
+        api: str | None = None,
+        client_id: str | None = None,
+        topic: str | None = None,
+        broker: int | None = None,
+    ) -> list[SeenRequest]:
+        """Return the latest requests: see `RequestMethods.requests`."""
+        found: list[SeenRequest] = self.call(
+            lambda: self.running.requests(api=api, client_id=client_id, topic=topic, broker=broker)
+        )
+        return found
+
+    def clear_requests(self) -> None:
+        """Forget the requests so far."""
+        self.call(self.running.clear_requests)
+
+    def on_request(
+        self,
+        function: OnRequest,
+        *,
+        api: str | None = None,
+        client_id: str | None = None,
+        topic: str | None = None,
+        broker: int | None = None,
+        count: int | None = None,
+    ) -> ThreadedHook:
+        """As `RequestMethods.on_request`; the function is called on the loop's thread."""
+        hook: RequestHook = self.call(
+            lambda: self.running.on_request(
+                function, api=api, client_id=client_id, topic=topic, broker=broker, count=count
+            )
+        )
+        return ThreadedHook(self, hook)
 
     def forget_recorded(self) -> None:
         """Drop what was recorded and told so far: an audit begins here."""
@@ -343,7 +408,6 @@ class ThreadedCluster(ThreadedLoop[Cluster]):
         recorded: bool = False,
     ) -> None:
         super().__init__("cluster", trace, recorded)
-        self.wait_for = ThreadedWaits(self)
         self.move = ThreadedMoves(self)
         self.config = config or ClusterConfig()
         self._tls = tls
@@ -372,42 +436,6 @@ class ThreadedCluster(ThreadedLoop[Cluster]):
         """Return `cluster_state`."""
         state: dict[str, Any] = self.call(partial(cluster_state, self.running))
         return state
-
-    def requests(
-        self,
-        *,
-        api: str | None = None,
-        client_id: str | None = None,
-        topic: str | None = None,
-        broker: int | None = None,
-    ) -> list[SeenRequest]:
-        """Return the latest requests: see `Cluster.requests`."""
-        found: list[SeenRequest] = self.call(
-            lambda: self.running.requests(api=api, client_id=client_id, topic=topic, broker=broker)
-        )
-        return found
-
-    def clear_requests(self) -> None:
-        """Forget the requests so far."""
-        self.call(self.running.clear_requests)
-
-    def on_request(
-        self,
-        function: OnRequest,
-        *,
-        api: str | None = None,
-        client_id: str | None = None,
-        topic: str | None = None,
-        broker: int | None = None,
-        count: int | None = None,
-    ) -> ThreadedHook:
-        """As `Cluster.on_request`; the function is called on the cluster's thread."""
-        hook: RequestHook = self.call(
-            lambda: self.running.on_request(
-                function, api=api, client_id=client_id, topic=topic, broker=broker, count=count
-            )
-        )
-        return ThreadedHook(self, hook)
 
     def add_broker(self) -> int:
         """Start one more broker, and return its id: see `Cluster.add_broker`."""
@@ -473,7 +501,7 @@ class ThreadedCluster(ThreadedLoop[Cluster]):
 class ThreadedHook(Endable):
     """A hook that is installed, for blocking code."""
 
-    def __init__(self, cluster: ThreadedCluster, hook: RequestHook) -> None:
+    def __init__(self, cluster: ThreadedLoop[Any], hook: RequestHook) -> None:
         self._cluster = cluster
         self._hook = hook
 
@@ -498,7 +526,7 @@ class ThreadedHook(Endable):
 class ThreadedWaits(WaitMethods[None]):
     """The methods of `ClusterWaits`, for blocking code."""
 
-    def __init__(self, cluster: ThreadedCluster) -> None:
+    def __init__(self, cluster: ThreadedLoop[Any]) -> None:
         self._cluster = cluster
 
     def __repr__(self) -> str:

@@ -23,8 +23,9 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from kio.schema.index import api_key_map
@@ -35,6 +36,7 @@ from purgatory.cluster.protocol.connection import Limits, foreign_protocol
 from purgatory.cluster.protocol.fixed_layouts import PRODUCE
 from purgatory.cluster.protocol.frame_check import read_varint
 from purgatory.cluster.protocol.wire import Request
+from purgatory.cluster.steering.seen_requests import SeenRequest
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ClusterError
 from purgatory.proxy.addresses import BUFFER_BYTES, BadResponseError, ProxiedBroker, is_known
@@ -143,14 +145,28 @@ def _read_acks(version: int, data: bytes) -> int | None:
 
 
 async def _pass(
-    head: bytes, size: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    head: bytes,
+    size: int,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    before_last: Callable[[bytes], object] | None = None,
 ) -> None:
-    """Pass on a frame that begins with ``head``."""
+    """Pass on a frame that begins with ``head``.
+
+    Args:
+        before_last: called with the whole frame before its last part is passed on; None: the frame
+            isn't kept.
+    """
     part, remaining = head, size - len(head)
+    parts = []
     while True:
         if remaining:
             more = await reader.readexactly(min(remaining, _PART_BYTES))
             part, remaining = part + more, remaining - len(more)
+        if before_last is not None:
+            parts.append(part)
+            if not remaining:
+                before_last(b"".join(parts))
         writer.write(part)
         await writer.drain()
         if not remaining:
@@ -160,6 +176,9 @@ async def _pass(
 
 class FrameFaults(Protocol):
     """The faults of a proxy, as its connections use them: `faults.ProxyFaults`."""
+
+    def keeps_request(self, request: Request, size: int) -> bool:
+        """Whether a request is read whole, and kept."""
 
     def concerns_request(self, broker: ProxiedBroker, request: Request) -> bool:
         """Whether a request has to be served by `serve`."""
@@ -172,11 +191,35 @@ class FrameFaults(Protocol):
     ) -> None:
         """Serve a request, with the active faults."""
 
-    async def deliver(self, connection: ClientConnection, request: Request, frame: bytes) -> None:
-        """Send a response."""
+    def keep(self, connection: ClientConnection, request: Request, frame: bytes) -> SeenRequest:
+        """Keep a request that passes."""
+
+    def keep_answer(self, seen: SeenRequest, frame: bytes) -> None:
+        """Keep the answer to it."""
+
+    async def deliver(
+        self,
+        connection: ClientConnection,
+        request: Request,
+        frame: bytes,
+        seen: SeenRequest | None = None,
+    ) -> None:
+        """Send a response to a request, which may be kept."""
 
     def on_close(self, connection: ClientConnection) -> None:
         """Record that a client is gone."""
+
+
+class _Pending(NamedTuple):
+    """A request without a response so far.
+
+    ``request`` is None for a token of SASL, ``response`` the future of an awaited response, and
+    ``seen`` the kept request.
+    """
+
+    request: Request | None
+    response: asyncio.Future[bytes] | None
+    seen: SeenRequest | None
 
 
 class _ClientProtocol(asyncio.StreamReaderProtocol):
@@ -215,10 +258,7 @@ class ClientConnection:
         self._takes_tokens = False
         self._writers: list[asyncio.StreamWriter] = []
         """The writers to the client, and to the broker once it is connected."""
-        self._pending: asyncio.Queue[tuple[Request | None, asyncio.Future[bytes] | None]] = (
-            asyncio.Queue()
-        )
-        """Pending requests, None for a token of SASL; and futures of awaited responses."""
+        self._pending: asyncio.Queue[_Pending] = asyncio.Queue()
         self._ends_with_client = False
         """Whether the task waits for anything but the client's bytes."""
         self._executing = asyncio.Lock()
@@ -317,9 +357,17 @@ class ClientConnection:
             header = await read_header(self.reader, self._listener, self._takes_tokens)
             if self._is_concerned(header.request):
                 await self._serve(header)
+            elif header.request is not None and self._faults.keeps_request(
+                header.request, header.size
+            ):
+                keep = partial(self._keep, header, header.request)
+                await _pass(header.head, header.size, self.reader, self._writers[1], keep)
             else:
                 self._expect(header)
                 await _pass(header.head, header.size, self.reader, self._writers[1])
+
+    def _keep(self, header: RequestHeader, request: Request, frame: bytes) -> None:
+        self._expect(header, seen=self._faults.keep(self, request, frame))
 
     def _is_concerned(self, request: Request | None) -> bool:
         """Whether a request has to be served; None is a token of SASL."""
@@ -329,10 +377,15 @@ class ClientConnection:
         self.broker.requests[api_key_map.get(request.api_key, "unknown")] += 1
         return self._faults.concerns_request(self.broker, request)
 
-    def _expect(self, header: RequestHeader, response: asyncio.Future[bytes] | None = None) -> None:
+    def _expect(
+        self,
+        header: RequestHeader,
+        response: asyncio.Future[bytes] | None = None,
+        seen: SeenRequest | None = None,
+    ) -> None:
         request = header.request
         if header.has_response:
-            self._pending.put_nowait((request, response))
+            self._pending.put_nowait(_Pending(request, response, seen))
         if request is not None and (request.api_key, request.api_version) == (_SASL_HANDSHAKE, 0):
             self._takes_tokens = True  # of the mechanism, without headers
 
@@ -372,7 +425,7 @@ class ClientConnection:
         client, broker = self._writers
         broker.close()
         while not self._pending.empty():
-            _, response = self._pending.get_nowait()
+            response = self._pending.get_nowait().response
             if response is not None and not response.done():
                 response.set_exception(ConnectionResetError())
         async with self._executing:
@@ -385,7 +438,7 @@ class ClientConnection:
             length = int.from_bytes(head, "big", signed=True)
             if self._pending.empty():
                 raise BadResponseError(f"a response of {length} bytes to no request")
-            request, response = self._pending.get_nowait()
+            request, response, seen = self._pending.get_nowait()
             if length < (0 if request is None else _RESPONSE_START_BYTES - PREFIX_BYTES):
                 raise BadResponseError(f"a response of {length} bytes is shorter than a header")
             size = PREFIX_BYTES + length
@@ -405,8 +458,10 @@ class ClientConnection:
                     response.set_result(frame)
             elif request is not None and self._faults.concerns_response(self.broker, request):
                 frame = head + await reader.readexactly(size - len(head))
-                await self._faults.deliver(self, request, frame)
+                await self._faults.deliver(self, request, frame, seen)
                 await client.drain()
+            elif seen is not None and not client.is_closing():
+                await _pass(head, size, reader, client, partial(self._faults.keep_answer, seen))
             else:
                 await _pass(head, size, reader, client)
             self._pending.task_done()

@@ -11,19 +11,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 from purgatory.cluster.control.control import FaultControl
 from purgatory.cluster.control.live_feed import LiveModel, fault_list
 from purgatory.cluster.control.live_purgatory import FeedBatch
+from purgatory.cluster.control.request_routes import RequestRoutes
 from purgatory.cluster.observer import observe_faults
 from purgatory.trace import change_rows as rows
 from purgatory.trace.observer import StateObserver
 
 if TYPE_CHECKING:
-    from purgatory.cluster.fault_injection import ConnectionFaults
+    from purgatory.proxy.faults import ProxyFaults
 
 
 class Proxied(Protocol):
     """A proxy, or brokers behind several ones."""
 
     @property
-    def fault(self) -> ConnectionFaults:
+    def fault(self) -> ProxyFaults:
         """The faults."""
 
     def state(self) -> dict[str, Any]:
@@ -33,7 +34,8 @@ class Proxied(Protocol):
 def new_control(proxy: Proxied, host: str, port: int, token: str | None) -> FaultControl:
     """Return the control of a proxy; the other arguments are as `FaultControl` has them."""
     new_model = partial(ProxyModel, proxy)
-    return FaultControl(proxy.fault, proxy.state, new_model, "proxy", host, port, token)
+    routes = RequestRoutes(proxy.fault.passed)
+    return FaultControl(proxy.fault, proxy.state, new_model, routes, "proxy", host, port, token)
 
 
 class ProxyModel(LiveModel):

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from purgatory.cluster.fault_injection import ConnectionFaults, FaultTarget
 from purgatory.cluster.frozen_metadata import METADATA_APIS
@@ -27,6 +28,8 @@ from purgatory.cluster.protocol.wire import (
     encode_request,
     encode_response,
 )
+from purgatory.cluster.steering import FAULTS
+from purgatory.cluster.steering.seen_requests import SeenRequest
 from purgatory.kafka.errors import ClusterError, ErrorCode
 from purgatory.kafka.faults import (
     Fault,
@@ -45,6 +48,7 @@ from purgatory.proxy.addresses import (
     unsupported_version_response,
 )
 from purgatory.proxy.connection import PREFIX_BYTES, ClientConnection, RequestHeader
+from purgatory.proxy.requests import PassedRequests
 from purgatory.proxy.trace import ProxyTrace
 
 _REPLICATION = "brokers replicate past the proxy; `purgatory cluster` has this fault, "
@@ -89,17 +93,19 @@ class ProxyFaults(ConnectionFaults):
         if recorder is not None:
             self.on_refused = recorder.trace.record_injected_error
         self.topics = topics
+        self.passed = PassedRequests(target.apis, topics.names.get, self, self._not_here)
+        self.on_use = partial(self.passed.wait_for.notify, FAULTS)
 
     # Begins and ends.
 
     def _check(self, fault: Fault) -> None:
         if fault.kind in self.refusals:
-            raise self._refusal(fault.kind)
+            raise self._not_here(fault.kind, self.refusals[fault.kind])
         super()._check(fault)
 
-    def _refusal(self, kind: str) -> ClusterError:
-        """Return the error of a kind of fault that is not possible here."""
-        return ClusterError(f"{kind}: not in a proxy: {self.refusals[kind]}")
+    def _not_here(self, kind: str, reason: str) -> ClusterError:
+        """Return the error of a kind of fault or wait that is not possible here."""
+        return ClusterError(f"{kind}: not in a proxy: {reason}")
 
     async def revive(self, broker: int) -> None:
         raise ClusterError(f"revive: not in a proxy: {REFUSALS['kill']}")
@@ -116,6 +122,8 @@ class ProxyFaults(ConnectionFaults):
         if request.api_key == API_VERSIONS and not is_readable:
             return True
         if is_readable and (name in METADATA_APIS or self._is_recorded(request)):
+            return True
+        if is_readable and self.passed.may_hook(broker_id, request):
             return True
         if not self.active:
             return False
@@ -149,12 +157,44 @@ class ProxyFaults(ConnectionFaults):
         if self._recorder is not None:
             self._recorder.trace.record_close(connection)
 
-    async def deliver(self, connection: ClientConnection, request: Request, frame: bytes) -> None:
-        """Send a response."""
+    def keeps_request(self, request: Request, size: int) -> bool:
+        """Whether a request is read whole, and kept."""
+        return self.passed.keeps(request, size)
+
+    def keep_answer(self, seen: SeenRequest, frame: bytes) -> None:
+        """Keep the answer to a request."""
+        self.passed.add_answer(seen, frame)
+
+    def keep(self, connection: ClientConnection, request: Request, frame: bytes) -> SeenRequest:
+        """Keep a request that passes."""
+        return self.passed.add(connection.broker.broker_id, connection.peer, request, frame)
+
+    async def deliver(
+        self,
+        connection: ClientConnection,
+        request: Request,
+        frame: bytes,
+        seen: SeenRequest | None = None,
+    ) -> None:
+        """Send a response to a request, which may be kept."""
         addresses = connection.broker.addresses
         if addresses.may_concern(request):
             frame = await addresses.rewrite(request, frame)
-        await self.send(connection.broker.broker_id, connection, request, frame)
+        await self._send(connection, request, frame, seen)
+
+    async def _send(
+        self,
+        connection: ClientConnection,
+        request: Request,
+        frame: bytes,
+        seen: SeenRequest | None = None,
+    ) -> bool:
+        """Send a response, and keep it if the client gets it; return that."""
+        broker_id = connection.broker.broker_id
+        if seen is None:
+            return await self.send(broker_id, connection, request, frame)
+        kept = partial(self.passed.add_answer, seen, frame)
+        return await self.send(broker_id, connection, request, frame, kept)
 
     async def serve(
         self, connection: ClientConnection, header: RequestHeader, frame: bytes
@@ -168,13 +208,19 @@ class ProxyFaults(ConnectionFaults):
         if not self._is_readable(header.request):
             if header.request.api_key == API_VERSIONS:
                 refusal = unsupported_version_response(header.request)
-                await self.send(broker_id, connection, header.request, refusal)
+                await self._send(connection, header.request, refusal)
                 return
             response_frame = await connection.forward(header, frame)
             if response_frame is not None:
-                await self.send(broker_id, connection, header.request, response_frame)
+                await self._send(connection, header.request, response_frame)
             return
         request = received = decode_request(frame[PREFIX_BYTES:], KNOWN_VERSIONS)
+        seen = self.passed.add(broker_id, connection.peer, header.request, frame)
+        hooked = await self.passed.hooks.answer(seen)
+        if hooked is not None:
+            if header.has_response:
+                await self._respond(connection, request, hooked, seen)
+            return
         recorder = self._recorder if self._is_recorded(request) else None
         received_us = 0 if recorder is None else recorder.trace.now_us()
 
@@ -216,16 +262,22 @@ class ProxyFaults(ConnectionFaults):
                     self.topics.names.get,
                 )
         except _UntouchedResponseError as untouched:
-            await self.send(broker_id, connection, request, untouched.frame)
+            await self._send(connection, request, untouched.frame, seen)
             return
         if response is None:
             return
+        arrived = await self._respond(connection, request, response, seen)
+        if recorder is not None:
+            recorder.trace.record_delivery(connection, request, arrived)
+
+    async def _respond(
+        self, connection: ClientConnection, request: Request, response: Response, seen: SeenRequest
+    ) -> bool:
+        assert response is not None
         encoded = encode_response(
             request.api_key, request.api_version, request.correlation_id, response
         )
-        arrived = await self.send(broker_id, connection, request, encoded)
-        if recorder is not None:
-            recorder.trace.record_delivery(connection, request, arrived)
+        return await self._send(connection, request, encoded, seen)
 
     def _refuses_sessions(self, broker_id: int, request: Request) -> bool:
         """Whether a request is a fetch that has to list its partitions."""

@@ -33,6 +33,7 @@ from purgatory.cluster.listeners import (
     refusing_file,
 )
 from purgatory.cluster.protocol.wire import Request, encode_request
+from purgatory.cluster.steering.request_methods import RequestMethods
 from purgatory.cluster.trace import ClusterTrace
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ClusterError
@@ -119,7 +120,7 @@ class ProxyConfig:
             )
 
 
-class Proxy:
+class Proxy(RequestMethods):
     """A proxy, as a context manager on an event loop; ``fault`` injects faults.
 
     Args:
@@ -153,6 +154,8 @@ class Proxy:
             recorder = None if trace is None else ProxyTrace(trace, topics)
             faults = ProxyFaults(self, topics, recorder)
         self.fault = faults
+        self.request_log = faults.passed.request_log
+        self.hooks, self.wait_for = faults.passed.hooks, faults.passed.wait_for
         self._addresses = Addresses(self._bootstrap, self._listen, faults.topics)
 
     def __repr__(self) -> str:
@@ -199,6 +202,7 @@ class Proxy:
         Raises:
             ClusterError: an address can't be used, or no broker can be connected to.
         """
+        self.wait_for.start()
         if self.config.tls is not None:
             self._tls = {self._listener.name: self.config.tls.context()}
         if self.config.to_tls is not None:
@@ -214,6 +218,7 @@ class Proxy:
 
     async def stop(self) -> None:
         """Stop listening, and close all connections."""
+        await self.wait_for.stop()
         self.fault.forget_all()
         for broker in self._addresses.brokers:
             await broker.close()

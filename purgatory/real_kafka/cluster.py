@@ -19,6 +19,7 @@ from typing import Any, Self
 from purgatory.cluster.api.registry import APIS
 from purgatory.cluster.config import ClusterConfig
 from purgatory.cluster.listeners import Endpoint
+from purgatory.cluster.steering.request_methods import RequestMethods
 from purgatory.cluster.trace import ClusterTrace
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ClusterError, KafkaError
@@ -54,7 +55,7 @@ class RealBroker:
         return sum(listener.cut_connections() for listener in self.listeners)
 
 
-class RealKafka:
+class RealKafka(RequestMethods):
     """Brokers in processes of their own, as a context manager on an event loop.
 
     Args:
@@ -80,6 +81,8 @@ class RealKafka:
         topics = TopicIds()
         recorder = None if trace is None else ProxyTrace(trace, topics)
         self.fault = RealFaults(self, topics, recorder)
+        self.request_log = self.fault.passed.request_log
+        self.hooks, self.wait_for = self.fault.passed.hooks, self.fault.passed.wait_for
         self._proxies = {
             listener.name: Proxy(
                 ProxyConfig(

@@ -68,8 +68,8 @@ class RealFaults(ProxyFaults):
         super().__init__(target, topics, recorder)
         self._brokers = target
 
-    def _refusal(self, kind: str) -> ClusterError:
-        return OnlyOursError(kind, self.refusals[kind])
+    def _not_here(self, kind: str, reason: str) -> ClusterError:
+        return OnlyOursError(kind, reason)
 
     def _check(self, fault: Fault) -> None:
         super()._check(fault)

@@ -17,7 +17,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from purgatory.cluster.config import ClusterConfig
-from purgatory.cluster.threaded_cluster import ThreadedFault, ThreadedFaults, ThreadedLoop
+from purgatory.cluster.steering.waits import Timeout, Wait
+from purgatory.cluster.threaded_cluster import (
+    ThreadedFault,
+    ThreadedFaults,
+    ThreadedLoop,
+    ThreadedWaits,
+)
 from purgatory.cluster.trace import ClusterTrace
 from purgatory.kafka.faults import Fault
 from purgatory.real_kafka.cluster import STARTS_S, RealKafka
@@ -73,6 +79,7 @@ class ThreadedRealKafka(ThreadedLoop[RealKafka]):
         self.files = files
         self._on_only_ours = on_only_ours
         self.fault = _RealThreadedFaults(self, on_only_ours)
+        self.wait_for = _RealThreadedWaits(self, on_only_ours)
         with told_by(on_only_ours):
             check_config(self.config)
 
@@ -129,17 +136,24 @@ class ThreadedRealKafka(ThreadedLoop[RealKafka]):
         return new_control(self.running, host, port, token)
 
 
-_PROXIED = "the proxy sees requests, but keeps none, and answers none"
 _ONLY_OURS: Mapping[str, str] = {
-    "requests": _PROXIED,
-    "clear_requests": _PROXIED,
-    "on_request": _PROXIED,
-    "wait_for": "it tells nobody what happens in it: ask it, with a client, until it is so",
     "move": "Kafka's own tools move leaders, and nothing moves a coordinator",
     "add_broker": "its brokers are those of its start",
     "remove_broker": "its brokers are those of its start",
 }
 """The methods of `ThreadedCluster` that it lacks, and why."""
+
+
+class _RealThreadedWaits(ThreadedWaits):
+    """The waits for requests and faults, for blocking code."""
+
+    def __init__(self, cluster: ThreadedLoop[RealKafka], on_only_ours: OnOnlyOurs | None) -> None:
+        super().__init__(cluster)
+        self._on_only_ours = on_only_ours
+
+    def _until(self, wait: Wait, timeout: Timeout) -> None:
+        with told_by(self._on_only_ours):
+            super()._until(wait, timeout)
 
 
 class _RealThreadedFaults(ThreadedFaults):

@@ -87,6 +87,11 @@ def fetch_request(
     return _request(_FETCH, _FETCH_VERSION, number, head + named + one + struct.pack(">ih", 0, 0))
 
 
+def metadata_request() -> bytes:
+    """Return a request for the brokers alone."""
+    return _request(_METADATA, _METADATA_VERSION, 1, struct.pack(">i", 0))
+
+
 async def answer(reader: asyncio.StreamReader) -> bytes:
     """Read one answer, without its length."""
     (length,) = struct.unpack(">i", await reader.readexactly(4))
@@ -169,13 +174,12 @@ async def idle(
     return {"consumers": count}
 
 
-def librdkafka_rate(servers: str, messages: int, mock: bool) -> dict[str, float]:
+def librdkafka_rate(servers: str, messages: int) -> dict[str, float]:
     """Send messages by one idempotent producer of librdkafka with acks=all."""
     from confluent_kafka import KafkaError, Message, Producer
 
     config: dict[str, Any] = {"acks": "all", "enable.idempotence": True, "linger.ms": 5}
-    config |= {"test.mock.num.brokers": 3} if mock else {"bootstrap.servers": servers}
-    producer = Producer(config)
+    producer = Producer({**config, "bootstrap.servers": servers})
     delivered = 0
 
     def count(error: KafkaError | None, message: Message) -> None:
@@ -197,6 +201,16 @@ def librdkafka_rate(servers: str, messages: int, mock: bool) -> dict[str, float]
     spent_s = time.monotonic() - start
     assert delivered == messages
     return {"per_s": messages / spent_s}
+
+
+def serve_mock() -> None:
+    """Be librdkafka's mock cluster: print where it listens, until standard input ends."""
+    from confluent_kafka import Producer
+
+    owner = Producer({"test.mock.num.brokers": 3, "log_level": 3})
+    brokers = owner.list_topics(TOPIC, 30).brokers.values()
+    print(",".join(f"{broker.host}:{broker.port}" for broker in brokers), flush=True)
+    sys.stdin.read()
 
 
 def consume_rate(servers: str, messages: int) -> dict[str, float]:
@@ -285,7 +299,7 @@ def ask_and_never_read(servers: list[str], fetched: str) -> None:
             connection.setblocking(False)
             connections.append(connection)
         if fetched == "metadata":
-            asked = _request(_METADATA, _METADATA_VERSION, 1, struct.pack(">i", 0)) * 100
+            asked = metadata_request() * 100
         else:
             one = (fetch_request(1, partition, 0, 0, FLOODED_TOPIC) for partition in range(3))
             asked = b"".join(one) * 30
@@ -330,6 +344,9 @@ def main(kind: str, servers: str, *numbers: str) -> None:
         result = asyncio.run(idle(addresses, int(count), float(seconds), int(max_wait_ms)))
     elif kind == "flood":
         result = flood(servers, *map(int, numbers))
+    elif kind == "mock":
+        serve_mock()
+        return
     elif kind == "never-read":
         ask_and_never_read(addresses, numbers[0])
         return
@@ -340,7 +357,7 @@ def main(kind: str, servers: str, *numbers: str) -> None:
     elif kind == "acknowledged":
         result = acknowledged_ms(servers)
     else:
-        result = librdkafka_rate(servers, int(numbers[0]), kind == "mock")
+        result = librdkafka_rate(servers, int(numbers[0]))
     print(json.dumps(result), flush=True)
 
 

@@ -1,10 +1,9 @@
-"""The throughput of a cluster, its latency to a waiting consumer, and its cost while idle.
+"""Requests per second of a cluster, its latency to a waiting consumer, and its cost while idle.
 
     python -m tests.benchmarks.cluster_speed
 
 Cluster and clients are processes of their own, on loopback; so two cores are shared by both. The
-cost of the cluster itself is also measured in processor time. Beside it, librdkafka's own mock
-cluster, which lives inside the client and replicates nothing, takes the same messages.
+cost of the cluster itself is also measured in processor time.
 """
 
 from __future__ import annotations
@@ -12,26 +11,19 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
-import struct
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import median
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from tests.benchmarks.cluster_clients import CONNECTIONS, TOPIC
-from tests.benchmarks.measurement import Figure, Size, run_alone, say
+from tests.benchmarks.measurement import Figure, Size, run_alone
 
 ROOT = Path(__file__).parents[2]
-MESSAGES = 90_000
 IDLE_CONSUMERS = 1_000
-API_VERSIONS = 18
-ROUNDS = 3
 
 
 class Process(NamedTuple):
@@ -107,19 +99,6 @@ def client(kind: str, servers: str, *numbers: float) -> dict[str, Any]:
     return result
 
 
-def librdkafka(messages: int, rounds: int) -> list[Figure]:
-    rates: dict[str, list[float]] = {"cluster": [], "mock": []}
-    with cluster() as running:
-        for _ in range(rounds):
-            rates["cluster"].append(client("librdkafka", running.servers, messages)["per_s"])
-            rates["mock"].append(client("mock", "", messages)["per_s"])
-    what = f"{messages:,} messages by one idempotent producer, acks=all"
-    return [
-        Figure(what, median(rates["cluster"]), "per s", 100_000, "higher"),
-        Figure("the same into librdkafka's mock cluster", median(rates["mock"]), "per s"),
-    ]
-
-
 def requests(seconds: float) -> list[Figure]:
     with cluster() as running:
         client("produce", running.servers, min(1, seconds))
@@ -160,34 +139,13 @@ def idle(count: int, seconds: float, max_wait_ms: int, target: float | None) -> 
     return Figure(what, 100 * share, "% of a core", target)
 
 
-def ready(rounds: int) -> list[Figure]:
-    """Start clusters, and ask each which APIs it has as soon as it says where it is."""
-    took_s, spent_s = [], []
-    with TemporaryDirectory() as bytecode:
-        for _ in range(rounds + 1):  # the first finds none of its bytecode
-            with cluster(bytecode=Path(bytecode)) as running:
-                host, _, port = running.servers.partition(",")[0].rpartition(":")
-                with socket.create_connection((host, int(port))) as client:
-                    client.sendall(struct.pack(">ihhih2s", 12, API_VERSIONS, 0, 1, 2, b"me"))
-                    assert client.recv(1)
-                took_s.append(time.monotonic() - running.started_s)
-                spent_s.append(running.cpu_s())
-    say(f"ready after {', '.join(f'{one:.2f}' for one in sorted(took_s[1:]))} s")
-    what = "cluster answers after the command"
-    return [
-        Figure(what, median(took_s[1:]), "s", 0.7),
-        Figure(f"{what}, of the processor", median(spent_s[1:]), "s"),
-    ]
-
-
 def measure(size: Size = Size.USUAL) -> list[Figure]:
-    figures = librdkafka(size.pick(500, MESSAGES), size.pick(1, ROUNDS))
-    figures += requests(size.pick(0.3, 8))
+    figures = requests(size.pick(0.3, 8))
     figures += wake(size.pick(10, 500))
     consumers, seconds = size.pick(10, IDLE_CONSUMERS), size.pick(0.3, 10)
     figures.append(idle(consumers, seconds, 30_000, 2))
     figures.append(idle(consumers, seconds, 500, None))
-    return figures + ready(size.pick(1, 5))
+    return figures
 
 
 if __name__ == "__main__":

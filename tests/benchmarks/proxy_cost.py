@@ -26,11 +26,12 @@ from typing import Any
 import httpx
 
 from tests.benchmarks.cluster_clients import VALUE, answer, produce_request, record_batch
-from tests.benchmarks.cluster_speed import API_VERSIONS, ROOT, client, cluster
+from tests.benchmarks.cluster_speed import ROOT, client, cluster
 from tests.benchmarks.measurement import Figure, Size, in_turns, run_alone, say
 from tests.processes.examples.conftest import free_port
 
 MESSAGES = 90_000
+_API_VERSIONS = 18
 REQUESTS_PER_S = 1_000
 CONNECTIONS = 10_000
 _SENDERS = 20
@@ -157,7 +158,7 @@ async def count_served(servers: str, connections: int) -> int:
     for begin in range(0, connections, _AT_A_TIME):
         some = streams[begin : begin + _AT_A_TIME]
         for _, writer in some:
-            writer.write(struct.pack(">ihhih2s", 12, API_VERSIONS, 0, 1, 2, b"me"))
+            writer.write(struct.pack(">ihhih2s", 12, _API_VERSIONS, 0, 1, 2, b"me"))
         served += len(await asyncio.gather(*(answer(reader) for reader, _ in some)))
     for _, writer in streams:
         writer.transport.abort()

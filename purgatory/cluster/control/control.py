@@ -31,7 +31,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from purgatory import metrics
 from purgatory.cluster.cluster import Cluster, cluster_state
 from purgatory.cluster.control.live_feed import ClusterModel, LiveFeed, NewModel, encoded
-from purgatory.cluster.control.request_routes import RequestRoutes
+from purgatory.cluster.control.request_routes import ClusterRoutes, RequestRoutes
 from purgatory.cluster.fault_injection import ConnectionFaults
 from purgatory.cluster.listeners import MAX_PORT
 from purgatory.cluster.request_traces import MAX_TRACES
@@ -267,6 +267,7 @@ class FaultControl:
         faults: the faults.
         state: returns the state, as `cluster_state` does.
         new_model: makes the model of the page.
+        routes: serves the requests of clients.
         mode: the kind of page: of a live cluster, or of a proxy.
         host, port: the address; with port 0 the system chooses one.
         token: the token of each request. None: no token on the loopback interface, and beyond it a
@@ -280,6 +281,7 @@ class FaultControl:
         faults: ConnectionFaults,
         state: Callable[[], dict[str, Any]],
         new_model: NewModel,
+        routes: RequestRoutes,
         mode: Literal["live", "proxy"],
         host: str = "127.0.0.1",
         port: int = 0,
@@ -288,6 +290,7 @@ class FaultControl:
         self.live = LiveRoutes(faults, state, new_model, mode)
         self._faults = faults
         self._current_state = state
+        self._routes = routes
         self._host = host = without_brackets(host)
         self.port = port
         self._makes_token = token is None and not is_loopback(host)
@@ -326,6 +329,7 @@ class FaultControl:
 
     def _add_routes(self, app: web.Application) -> None:
         self.live.add_to(app)
+        self._routes.add_to(app)
         app.add_routes(
             [
                 web.get("/state", self._state),
@@ -412,7 +416,8 @@ class Control(FaultControl):
         metrics_host: str = "127.0.0.1",
     ) -> None:
         state, new_model = partial(cluster_state, cluster), partial(ClusterModel, cluster)
-        super().__init__(cluster.fault, state, new_model, "live", host, port, token)
+        routes = ClusterRoutes(cluster)
+        super().__init__(cluster.fault, state, new_model, routes, "live", host, port, token)
         self._cluster = cluster
         self.metrics_port = metrics_port
         self._metrics_host = without_brackets(metrics_host)
@@ -446,7 +451,6 @@ class Control(FaultControl):
 
     def _add_routes(self, app: web.Application) -> None:
         super()._add_routes(app)
-        RequestRoutes(self._cluster).add_to(app)
         app.add_routes([web.get("/metrics", self._metrics)])
 
     async def _metrics(self, request: web.Request) -> web.Response:

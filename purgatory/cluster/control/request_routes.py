@@ -1,11 +1,16 @@
 """The requests of clients, waits and moves over HTTP, for tests in any language.
 
+Of a cluster and of a proxy:
+
     GET    /requests?api=Produce&client_id=&topic=&broker=   the latest ones, with their answers
     DELETE /requests                                         forget them
     GET    /requests/live?api=...       a stream: each one when it is answered
     POST   /requests/held               a stream: each one when it comes, and waits for
     POST   /requests/NUMBER             {"answer": {...}}, {"error": "NOT_COORDINATOR"}, {}: passes
     POST   /wait                        {"kind": "group_stable", "group_id": "g", "timeout_s": 10}
+
+Of a cluster alone:
+
     POST   /move                        {"kind": "controller", "to": 2}: see `steering.moves`
     POST   /brokers                     adds one; DELETE /brokers/ID removes one
 
@@ -28,6 +33,7 @@ from aiohttp import web
 from purgatory.cluster.cluster import Cluster
 from purgatory.cluster.steering.moves import parse_move
 from purgatory.cluster.steering.request_hooks import Delay
+from purgatory.cluster.steering.request_methods import RequestMethods
 from purgatory.cluster.steering.seen_requests import RequestFilter, SeenRequest, checked_filter
 from purgatory.cluster.steering.waits import parse_wait
 from purgatory.kafka.errors import ClusterError
@@ -42,10 +48,10 @@ _CHECK_S = 1.0
 
 
 class RequestRoutes:
-    """Serves the requests of a cluster, and waits for it."""
+    """Serves the requests of a cluster or a proxy, and waits for it."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, served: RequestMethods) -> None:
+        self._served = served
         self._held: dict[int, tuple[SeenRequest, asyncio.Future[Any]]] = {}
 
     def add_to(self, app: web.Application) -> None:
@@ -58,22 +64,19 @@ class RequestRoutes:
                 web.post("/requests/held", self._hold),
                 web.post("/requests/{number}", self._answer),
                 web.post("/wait", self._wait),
-                web.post("/move", self._move),
-                web.post("/brokers", self._add_broker),
-                web.delete("/brokers/{broker}", self._remove_broker),
             ]
         )
 
     async def _list(self, request: web.Request) -> web.Response:
-        found = self._cluster.request_log.matching(self._filter(request.query))
+        found = self._served.request_log.matching(self._filter(request.query))
         return web.json_response({"requests": [seen.as_dict() for seen in found]})
 
     async def _clear(self, request: web.Request) -> web.Response:
-        self._cluster.clear_requests()
+        self._served.clear_requests()
         return web.json_response({})
 
     async def _live(self, request: web.Request) -> web.StreamResponse:
-        chosen, log = self._filter(request.query), self._cluster.request_log
+        chosen, log = self._filter(request.query), self._served.request_log
         queue: asyncio.Queue[SeenRequest | None] = asyncio.Queue(MOST_QUEUED)
 
         def listen(seen: SeenRequest) -> None:
@@ -109,7 +112,7 @@ class RequestRoutes:
                 held.discard(seen.number)
                 del self._held[seen.number]
 
-        hook = self._cluster.hooks.add(hold, chosen)
+        hook = self._served.hooks.add(hold, chosen)
         try:
             return await _stream(request, queue)
         finally:
@@ -128,10 +131,38 @@ class RequestRoutes:
     async def _wait(self, request: web.Request) -> web.Response:
         wait, timeout_s = parse_wait(await json_body(request))
         try:
-            await self._cluster.wait_for.until(wait, timeout_s)
+            await self._served.wait_for.until(wait, timeout_s)
         except TimeoutError as error:
             return web.json_response({"error": str(error)}, status=408)
         return web.json_response({})
+
+    def _filter(self, given: Mapping[str, Any]) -> RequestFilter:
+        unknown = [name for name in given if name not in _FILTERS]
+        if unknown:
+            raise ClusterError(f"takes no {unknown[0]!r}; it takes {', '.join(_FILTERS)}")
+        values = dict(given)
+        broker = values.get("broker")
+        if isinstance(broker, str) and broker.isdecimal() and len(broker) < 10:
+            values["broker"] = int(broker)
+        return checked_filter(self._served.apis, **values)
+
+
+class ClusterRoutes(RequestRoutes):
+    """Serves also the moves of a cluster, and its brokers."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._cluster = cluster
+
+    def add_to(self, app: web.Application) -> None:
+        super().add_to(app)
+        app.add_routes(
+            [
+                web.post("/move", self._move),
+                web.post("/brokers", self._add_broker),
+                web.delete("/brokers/{broker}", self._remove_broker),
+            ]
+        )
 
     async def _move(self, request: web.Request) -> web.Response:
         parse_move(await json_body(request))(self._cluster.move)
@@ -148,16 +179,6 @@ class RequestRoutes:
         except TimeoutError as error:
             return web.json_response({"error": str(error)}, status=408)
         return web.json_response({"broker": number})
-
-    def _filter(self, given: Mapping[str, Any]) -> RequestFilter:
-        unknown = [name for name in given if name not in _FILTERS]
-        if unknown:
-            raise ClusterError(f"takes no {unknown[0]!r}; it takes {', '.join(_FILTERS)}")
-        values = dict(given)
-        broker = values.get("broker")
-        if isinstance(broker, str) and broker.isdecimal() and len(broker) < 10:
-            values["broker"] = int(broker)
-        return checked_filter(self._cluster.apis, **values)
 
 
 def _result(seen: SeenRequest, body: Mapping[str, Any]) -> Any:

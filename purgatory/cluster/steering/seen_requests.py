@@ -23,6 +23,7 @@ from purgatory.cluster.faulty_responses import ServedApi, TopicOf, inject_error
 from purgatory.cluster.protocol.error_responses import error_places, error_response
 from purgatory.cluster.protocol.wire import (
     Request,
+    decode_request,
     decode_response,
     given_entity,
     request_entity,
@@ -105,7 +106,11 @@ class SeenRequest:
     @property
     def fields(self) -> Any:
         """The request's fields, as an entity of `kio`."""
-        return request_entity(self._request)
+        request = self._request
+        if isinstance(request.body, bytes):  # it passed a proxy
+            known = {request.api_key: (request.api_version, request.api_version)}
+            request = decode_request(request.body, known)
+        return request_entity(request)
 
     @property
     def answer(self) -> Any:

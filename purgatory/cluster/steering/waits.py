@@ -39,10 +39,9 @@ from timer.durations import checked_timeout_s
 DEFAULT_TIMEOUT_S = 10.0
 
 
-class WatchedCluster(Protocol):
-    """The cluster that is waited for."""
+class WatchedRequests(Protocol):
+    """The cluster or proxy whose requests and faults are waited for."""
 
-    controller: Controller
     request_log: RequestLog
 
     @property
@@ -50,12 +49,18 @@ class WatchedCluster(Protocol):
         """The rows of the APIs."""
 
     @property
-    def brokers(self) -> Mapping[int, Peer]:
-        """All brokers by id."""
-
-    @property
     def fault(self) -> ActiveFaults:
         """The faults."""
+
+
+class WatchedCluster(WatchedRequests, Protocol):
+    """The cluster that is waited for."""
+
+    controller: Controller
+
+    @property
+    def brokers(self) -> Mapping[int, Peer]:
+        """All brokers by id."""
 
 
 Missing = Callable[[], str | None]
@@ -98,7 +103,7 @@ class RequestsCame(Wait):
     def __str__(self) -> str:
         return f"{self.count} {self.api or ''} requests"
 
-    def watch(self, cluster: WatchedCluster) -> Missing:
+    def watch(self, cluster: WatchedRequests) -> Missing:
         _check_count("count", self.count)
         chosen = checked_filter(cluster.apis, self.api, self.client_id, self.topic, self.broker)
         came, last = 0, 0
@@ -205,7 +210,7 @@ class FaultUses(Wait):
     fault: int
     count: int = 1
 
-    def watch(self, cluster: WatchedCluster) -> Missing:
+    def watch(self, cluster: WatchedRequests) -> Missing:
         _check_count("count", self.count)
         faults = cluster.fault
         found = {fault.number: fault for fault in (*faults.recent, *faults.active)}
@@ -319,10 +324,16 @@ class WaitMethods(ABC, Generic[Waited]):
 
 
 class ClusterWaits(WaitMethods[Coroutine[Any, Any, None]]):
-    """The waits for one cluster: each method's result is awaited."""
+    """The waits for one cluster or proxy: each method's result is awaited.
 
-    def __init__(self, cluster: WatchedCluster) -> None:
-        self._cluster = cluster
+    Args:
+        watch: calls `Wait.watch` with it.
+        name: its name in errors.
+    """
+
+    def __init__(self, watch: Callable[[Wait], Missing], name: str = "cluster") -> None:
+        self._watch = watch
+        self._name = name
         self._purgatory: AsyncPurgatory | None = None
         self._pending = 0
 
@@ -330,8 +341,9 @@ class ClusterWaits(WaitMethods[Coroutine[Any, Any, None]]):
         return f"<{type(self).__name__}: {self._pending} pending>"
 
     def start(self) -> None:
-        """Begin, on the loop."""
-        self._purgatory = AsyncPurgatory("Test")
+        """Begin, on the loop. Beginning twice has no effect."""
+        if self._purgatory is None:
+            self._purgatory = AsyncPurgatory("Test")
 
     async def stop(self) -> None:
         """End all waits."""
@@ -349,15 +361,15 @@ class ClusterWaits(WaitMethods[Coroutine[Any, Any, None]]):
     async def until(self, wait: Wait, timeout: Timeout = DEFAULT_TIMEOUT_S) -> None:
         """Wait until nothing is missing; raises as `WaitMethods` has it."""
         if self._purgatory is None:
-            raise ClusterError("the cluster was not started")
-        timeout_s, missing = checked_timeout_s(timeout), wait.watch(self._cluster)
+            raise ClusterError(f"the {self._name} was not started")
+        timeout_s, missing = checked_timeout_s(timeout), self._watch(wait)
         self._pending += 1
         try:
             await self._purgatory.wait(wait.keys, lambda: missing() is None, timeout)
         except TimeoutError:
             raise TimeoutError(f"{wait}: not within {timeout_s:g} s: {missing()}") from None
         except PurgatoryClosedError:
-            raise ClusterError(f"{wait}: the cluster was stopped") from None
+            raise ClusterError(f"{wait}: the {self._name} was stopped") from None
         finally:
             self._pending -= 1
 

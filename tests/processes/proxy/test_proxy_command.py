@@ -74,6 +74,19 @@ def test_faults_are_injected_by_command(
     assert run_command(*process.fault("list")).out == "no fault is active\n"
 
 
+@pytest.mark.slow
+def test_requests_are_listed_and_waited_for_by_command(
+    process_of_module: Process, topic: str, run_command: RunCommand
+) -> None:
+    control = ["--control", process_of_module.control]
+    ConfluentClient(process_of_module.bootstrap_servers).produce(topic, [b"one"])
+    selected = ["--api", "Produce", "--topic", topic]
+    assert run_command("wait", *control, "requests", *selected).status == 0
+    assert "Produce" in run_command("requests", *control, "list", *selected).out
+    refused = run_command("wait", *control, "caught-up", "billing")
+    assert (refused.status, "caught_up: not in a proxy: " in refused.err) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "instead"),
     [

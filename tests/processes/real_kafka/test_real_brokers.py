@@ -194,6 +194,37 @@ def test_what_only_ours_can_do_is_refused(
         getattr(kafka.fault, kind)(**arguments)
 
 
+# Requests of clients.
+
+
+def test_requests_are_seen_answered_and_waited_for(kafka: ThreadedRealKafka, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    hook = kafka.on_request(
+        lambda request: request.refusal("NOT_LEADER_OR_FOLLOWER"),
+        api="Produce",
+        topic=topic,
+        count=1,
+    )
+    producer.produce(topic, b"one")
+    kafka.wait_for(requests="Produce", topic=topic, count=2, timeout=_PATIENCE_S)
+    assert producer.flush(_PATIENCE_S) == 0
+    assert hook.uses == 1
+    answers = [seen.answer for seen in kafka.requests(api="Produce", topic=topic)]
+    codes = [answer.responses[0].partition_responses[0].error_code.name for answer in answers]
+    assert codes == ["not_leader_or_follower", "none"]
+
+
+@pytest.mark.parametrize(
+    "kind, arguments",
+    [("group_stable", ["billing"]), ("caught_up", ["billing"]), ("isr", ["given", 0, {1}])],
+)
+def test_waits_for_what_brokers_know_are_refused(
+    kafka: ThreadedRealKafka, kind: str, arguments: list[Any]
+) -> None:
+    with pytest.raises(OnlyOursError, match=f"{kind}: not with a real Kafka: the brokers tell"):
+        getattr(kafka.wait_for, kind)(*arguments)
+
+
 # Faults that clients feel.
 
 

@@ -15,7 +15,7 @@ from purgatory import AsyncPurgatory, DelayedOperationPurgatory, Outcome
 from tests.processes.metrics.faulty_server import Named, Server
 from tests.unit.core.probe import Logs, core_logs
 from tests.unit.core.test_supervision import kill
-from timer.log import safe_repr
+from timer.log import configure_at_first_event, log_safely, safe_repr
 
 
 @pytest.fixture
@@ -206,3 +206,20 @@ def test_the_text_of_an_object_in_the_log_never_raises() -> None:
             raise self
 
     assert safe_repr(Unspeakable()) == "<Unspeakable whose repr raised Unspeakable>"
+
+
+# A configuration that waits for the first event.
+
+
+def test_structlog_is_configured_by_the_first_event(logs: Logs) -> None:
+    configured: list[str] = []
+    configure_at_first_event(lambda: configured.append("once"), dropped={"purgatory_closed"})
+    try:
+        log_safely("purgatory", "info", "purgatory_closed", pending=0)
+        assert (configured, logs) == ([], [])
+        for event in ("first", "second"):
+            log_safely("purgatory", "warning", event)
+        assert configured == ["once"]
+        assert [entry["event"] for entry in logs] == ["first", "second"]
+    finally:
+        configure_at_first_event(None)
