@@ -10,14 +10,20 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
 import purgatory
 from purgatory.cli.main import main, program
+from purgatory.pipeline.errors import TraceError
+from purgatory.pipeline.ingest.column_mapping import Source
+from purgatory.pipeline.ingest.trace_set import read_trace_set
 from purgatory.pipeline.jobs.chain import read_chain
 from purgatory.sweeps.basis import SweepBasis
 from purgatory.sweeps.page import sweep_page
+from purgatory.trace.trace_schema import TABLES
+from purgatory.trace.trace_writer import arrow_schema
 
 Rows = Mapping[str, Sequence[Mapping[str, Any] | str]]
 
@@ -140,6 +146,7 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("traces")
     for kind, rows in TRACES.items():
         write(folder / kind, rows)
+    (folder / "bad" / "run.json").write_text('{"schema_version": 3}')
     return folder
 
 
@@ -202,6 +209,60 @@ def test_operations_alone_are_judged_by_an_analysis(tmp_path: Path) -> None:
     assert status == 0
     assert '<p class="verdict unjudged' not in (out / "report.html").read_text()
     assert run("audit", trace)[0] == 3
+
+
+def write_parquet(folder: Path, rows: Rows, run_id: str) -> Path:
+    """A trace of ours, without its `run.json`."""
+    for table, ones in rows.items():
+        (folder / table).mkdir(parents=True)
+        full = [
+            {**dict.fromkeys(TABLES[table]), "wait_us": 10, "run_id": run_id, **dict(one)}
+            for one in ones
+            if isinstance(one, dict)
+        ]
+        part = pa.Table.from_pylist(full, schema=arrow_schema(table))
+        pq.write_table(part, folder / table / "part-00000.parquet")
+    return folder
+
+
+@pytest.mark.parametrize("job", ["audit", "analyze", "waits"])
+def test_trace_without_its_head_is_read_as_incomplete(job: str, tmp_path: Path) -> None:
+    trace = write_parquet(tmp_path / "renamed", WHOLE, "steady-1")
+    arguments = ["--out", str(tmp_path / "out")] if job == "analyze" else []
+    status, output = run(job, trace, *arguments)
+    first, *others = output.splitlines()
+    assert first.startswith("steady-1: ")
+    assert "left out: 1 file (run.json: missing run.json)" in first
+    assert ("judged: " in first and "1 sent, 1 acknowledged, 1 read" in first) is (job != "waits")
+    assert f"  {trace / 'run.json'}: is missing: whether the trace is whole" in others[0]
+    assert "copy it back beside the tables" in others[0]
+    assert status == 0
+    with pytest.raises(TraceError, match=r"run\.json: is missing"):
+        read_trace_set([trace], strict=True)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
+def test_rows_without_a_head_name_their_run(kind: str, tmp_path: Path) -> None:
+    for table, row in (("sends", SEND), ("reads", READ)):
+        rows = [{"run_id": "mine", **row}, {"run_id": "other", **row}]
+        path = tmp_path / f"{table}.{kind}"
+        if kind == "parquet":
+            pq.write_table(pa.Table.from_pylist(rows), path)
+        elif kind == "csv":
+            lines = [",".join(rows[0]), *(",".join(map(str, one.values())) for one in rows)]
+            path.write_text("\n".join(lines))
+        else:
+            path.write_text("".join(f"{json.dumps(one)}\n" for one in rows))
+    _, output = run("audit", tmp_path)
+    assert output.startswith("mine: judged: 1 sent, 1 acknowledged, 1 read, ")
+    assert "1 row (sends: row of another run)" in output
+
+
+def test_constant_of_a_mapping_names_the_run(tmp_path: Path) -> None:
+    trace = write(tmp_path / "folder", {"sends": [SEND], "reads": [READ]})
+    constant = {"run_id": Source(None, value="mine")}
+    (trace_read,) = read_trace_set([trace], {"sends": constant, "reads": constant}).traces
+    assert trace_read.run_id == "mine"
 
 
 def swept(points: Sequence[Mapping[str, Any]]) -> SweepBasis:
