@@ -24,6 +24,7 @@ from purgatory.sweeps.basis import SweepBasis
 from purgatory.sweeps.page import sweep_page
 from purgatory.trace.trace_schema import TABLES
 from purgatory.trace.trace_writer import arrow_schema
+from tests.browser.pipeline.sweeps.test_report_sweep import write_sweep
 
 Rows = Mapping[str, Sequence[Mapping[str, Any] | str]]
 
@@ -302,3 +303,17 @@ def test_sweep_says_first_what_it_judged(
     verdict = sweep_page(head, [], []).partition("</h1>")[2].partition("</p>")[0]
     mark = 'unjudged"><strong>Unjudged.</strong> ' if status else 'none">'
     assert verdict == f'<p class="verdict {mark}{line[0].upper()}{line[1:]}.'
+
+
+@pytest.mark.parametrize("kind", [*SWEEPS, "unknown"])
+def test_analysis_says_what_its_sweep_rests_on(kind: str, tmp_path: Path) -> None:
+    points, line, status = SWEEPS.get(kind, ((), "what was judged is unknown: run purgatory s", 0))
+    sweep = write_sweep(tmp_path / "my sweep", swept(points) if points else None)
+    trace, out = write(tmp_path / "trace", WHOLE), tmp_path / "out"
+    ended, output = run("analyze", trace, "--out", str(out), "--sweep", str(sweep))
+    assert output.startswith(f"my sweep: {line}")
+    assert "\ntrace: judged: 1 operation, 1 sent, " in output
+    assert ended == status
+    shown = (out / "report.html").read_text().partition("Sweep my sweep</h2>")[2]
+    assert f"{line[0].upper()}{line[1:]}" in shown.partition("</p>")[0]
+    assert ("ScenarioError: many" in shown) is (kind in ("half", "bad"))
