@@ -88,15 +88,15 @@ class PlainTable(NamedTuple):
 
 
 def plain_table(
-    table: str, run_id: str | None, columns: Sequence[str], mapping: ColumnMapping | None
+    table: str, columns: Sequence[str], mapping: ColumnMapping | None, *, in_lines: bool
 ) -> PlainTable:
     """Return how a table of plain data is read.
 
     Args:
         table: its name in the schema.
-        run_id: that of rows without one; None: lines of JSON, which need none.
         columns: those of its files.
         mapping: that of the command.
+        in_lines: they are lines of JSON, each of which may have a `run_id`.
     """
     defaults = _DEFAULTS.get(table, {})
     absent = [
@@ -116,9 +116,9 @@ def plain_table(
         found = ", ".join(columns[:_MOST_FOUND]) or "none"
         problem = f"{table} lacks {wanted}. It has {found}: name them by --mapping"
         return PlainTable({}, {}, problem)
-    values = {name: defaults[name].value for name in absent}
-    if run_id is not None and sources_of(table, mapping)["run_id"].name not in columns:
-        values["run_id"] = run_id
+    values: dict[str, str | int | bool | None] = {name: defaults[name].value for name in absent}
+    if not in_lines and sources_of(table, mapping)["run_id"].name not in (None, *columns):
+        values["run_id"] = None  # the folder's
     return PlainTable(
         {name: Source(None, value=value) for name, value in values.items()},
         {name: defaults[name].shows for name in absent},

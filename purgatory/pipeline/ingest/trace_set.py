@@ -364,7 +364,7 @@ def _read_plain(
             run_ids += [value for value in values if isinstance(value, str)]
     run_id = next(iter(run_ids), folder.name)
     return run_id, {
-        table: plain_table(table, run_id if parquet_paths[table] else None, names, mapping)
+        table: plain_table(table, names, mapping, in_lines=not parquet_paths[table])
         for table, names in columns.items()
         if names and table in PLAIN_TABLES
     }
