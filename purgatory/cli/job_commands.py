@@ -141,7 +141,7 @@ def _trace_command(job: Job) -> click.Command:
             )
             if swept is not None:
                 click.echo(f"{swept.name}: {swept.basis_line()}")
-            print_results(results, out, values.get("expect", ()))
+            print_results(results, out, values.get("expect", ()), has_page=report is not None)
             if report is not None:
                 write_report(report, out, results.page())
         if job is AUDIT:

@@ -317,3 +317,12 @@ def test_analysis_says_what_its_sweep_rests_on(kind: str, tmp_path: Path) -> Non
     shown = (out / "report.html").read_text().partition("Sweep my sweep</h2>")[2]
     assert f"{line[0].upper()}{line[1:]}" in shown.partition("</p>")[0]
     assert ("ScenarioError: many" in shown) is (kind in ("half", "bad"))
+
+
+def test_audit_says_where_the_records_of_its_cases_are(tmp_path: Path) -> None:
+    rows = {**WHOLE, "reads": [{**READ, "value_id": 8, "offset": 1}]}
+    trace, where = write(tmp_path / "trace", rows), "The records of each case: in the page"
+    assert where in run("audit", trace)[1]
+    assert where not in run("audit", trace, "--report", str(tmp_path / "page.html"))[1]
+    assert where not in run("audit", trace, "--out", str(tmp_path / "out"))[1]
+    assert where not in run("audit", write(tmp_path / "fine", WHOLE))[1]
