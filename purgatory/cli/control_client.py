@@ -31,6 +31,36 @@ def control_address(function: Any) -> Any:
     return function
 
 
+def accept_address_behind(group: click.Group) -> None:
+    """Have all subcommands of a group take the options of `control_address`, too."""
+    for command in group.commands.values():
+        if not command.hidden:
+            command.params += [
+                click.Option(
+                    option.opts,
+                    metavar=option.metavar,
+                    help=option.help,
+                    expose_value=False,
+                    callback=_set_address,
+                )
+                for option in group.params
+                if isinstance(option, click.Option)
+            ]
+
+
+def _set_address(context: click.Context, option: click.Parameter, value: str | None) -> None:
+    client: ControlClient = context.obj
+    if value is not None and option.name == "control":
+        client.url = address_url(value)
+    elif value is not None:
+        client.token = value
+
+
+def address_url(control: str) -> str:
+    """The URL of a control from its address, which may lack the scheme."""
+    return control.rstrip("/") if "://" in control else f"http://{control}"
+
+
 class ControlClient:
     """Asks a control; an error ends the command, with one line.
 
@@ -42,8 +72,8 @@ class ControlClient:
 
     def __init__(self, command: str, control: str, token: str | None) -> None:
         self._command = command
-        self.url = control.rstrip("/") if "://" in control else f"http://{control}"
-        self._token = token
+        self.url = address_url(control)
+        self.token = token
 
     def ask(self, method: str, path: str, body: object = None, timeout_s: float = 10) -> Any:
         """Return the response to a request."""
@@ -62,8 +92,8 @@ class ControlClient:
 
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
+        if self.token:
+            headers["Authorization"] = f"Bearer {self.token}"
         try:
             request = Request(f"{self.url}{path}", data, headers, method=method)
             return urlopen(request, timeout=timeout_s)

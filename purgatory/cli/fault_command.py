@@ -14,7 +14,7 @@ import click
 
 from purgatory.cli import options
 from purgatory.cli.command_group import CommandGroup
-from purgatory.cli.control_client import DEFAULT_CONTROL, ControlClient, control_address
+from purgatory.cli.control_client import ControlClient, accept_address_behind, control_address
 from purgatory.cli.options import Decorator, duration_parser
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.faults import FORMER_KINDS, KINDS, CountedFault, CutConnections, Fault
@@ -114,17 +114,15 @@ _OPTIONS: Mapping[str, _Option] = {
     "partition": _number("--partition", "Only requests for partitions of this number."),
 }
 
-_address = {"control": DEFAULT_CONTROL, "token": ""}
-
 
 @click.group(cls=CommandGroup, no_args_is_help=True)
 @control_address
-def fault(control: str, token: str | None) -> None:
+@click.pass_context
+def fault(context: click.Context, control: str, token: str | None) -> None:
     """Inject a fault into a running cluster (`purgatory cluster`), or into the connections
     of a proxy (`purgatory proxy`).
     """
-    _address["control"] = control
-    _address["token"] = token or ""
+    context.obj = ControlClient("purgatory fault", control, token)
 
 
 def _make_command(kind: type[Fault]) -> click.Command:
@@ -235,27 +233,7 @@ def list_faults() -> None:
         print("no fault is active")
 
 
-def _set_address(_context: click.Context, option: click.Parameter, value: str | None) -> None:
-    """Take an option of the group behind the name of the fault, too."""
-    if value is not None:
-        assert option.name is not None
-        is_url = option.name == "token" or "://" in value
-        _address[option.name] = value.rstrip("/") if is_url else f"http://{value}"
-
-
-for _command in fault.commands.values():
-    if not _command.hidden:
-        for _option in list(fault.params):
-            assert isinstance(_option, click.Option)
-            _command.params.append(
-                click.Option(
-                    _option.opts,
-                    metavar=_option.metavar,
-                    help=_option.help,
-                    expose_value=False,
-                    callback=_set_address,
-                )
-            )
+accept_address_behind(fault)
 
 
 def _begin(fault: Fault, for_: Duration | None) -> None:
@@ -285,4 +263,5 @@ def _exit_with_error(message: str) -> NoReturn:
 
 
 def _client() -> ControlClient:
-    return ControlClient("purgatory fault", _address["control"], _address["token"])
+    client: ControlClient = click.get_current_context().obj
+    return client

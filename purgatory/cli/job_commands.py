@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from purgatory.pipeline.engines.results import JobResults
+    from purgatory.sweeps.page import SweepResults
     from purgatory.trace.effects import Effect
 
 VIOLATIONS_FOUND = 1
@@ -126,6 +127,7 @@ def _trace_command(job: Job) -> click.Command:
             from purgatory.pipeline.engines.run import run_job
             from purgatory.pipeline.ingest.stores import parse_location
 
+            swept = _read_sweep(sweep)
             results = run_job(
                 job.name,
                 [parse_location(trace) for trace in traces],
@@ -133,16 +135,18 @@ def _trace_command(job: Job) -> click.Command:
                 engine=engine_name,
                 run_options=RunOptions(**run_options),
                 page=report is not None,
-                notes=_notes(sweep),
+                notes=[] if swept is None else [swept.sections()],
                 effects=given,
                 **values,
             )
-            print_results(results, out, values.get("expect", ()))
+            if swept is not None:
+                click.echo(f"{swept.name}: {swept.basis_line()}")
+            print_results(results, out, values.get("expect", ()), has_page=report is not None)
             if report is not None:
                 write_report(report, out, results.page())
         if job is AUDIT:
             _exit_after_audit(results, values["expect"], allow_empty)
-        elif not allow_empty and runs_without_rows(results):
+        elif not allow_empty and (_is_empty(swept) or runs_without_rows(results)):
             raise click.exceptions.Exit(INCONCLUSIVE)
 
     before = [options.traces, options.out_option(required=job.always_page)]
@@ -199,12 +203,16 @@ def _given_effects(path: Path | None) -> Sequence[Effect] | None:
         raise click.UsageError(str(error)) from None
 
 
-def _notes(sweep: Path | None) -> list[str]:
+def _read_sweep(sweep: Path | None) -> SweepResults | None:
     if sweep is None:
-        return []
-    from purgatory.sweeps.page import swept_sections
+        return None
+    from purgatory.sweeps.page import read_results
 
-    return [swept_sections(sweep)]
+    return read_results(sweep)
+
+
+def _is_empty(swept: SweepResults | None) -> bool:
+    return swept is not None and swept.basis is not None and swept.basis.nothing_judged
 
 
 def _exit_after_audit(results: JobResults, expected: Sequence[str], allow_empty: bool) -> None:

@@ -32,22 +32,25 @@ from purgatory.pipeline.jobs.registry import (
     Job,
     TerminalTable,
 )
-from purgatory.pipeline.result_rows import Row, group_by, label_waits, milliseconds
+from purgatory.pipeline.result_rows import Row, counted, group_by, label_waits, milliseconds
 
 _MOST_DETAILS = 5
 _PERCENTILES = {"p50": "p50", "p95": "p95", "p99": "p99", "p999": "p99.9", "max": "max"}
 
 
-def print_results(results: JobResults, out: object, expected: Sequence[str] = ()) -> None:
+def print_results(
+    results: JobResults, out: object, expected: Sequence[str] = (), *, has_page: bool = False
+) -> None:
     """Print a job's results.
 
     Args:
         results: of the job.
         out: the folder of the results, if they were written.
         expected: the anomalies that the audit expects.
+        has_page: a page shows them, too.
     """
     if results.job is AUDIT:
-        _print_audit(results, out, expected)
+        _print_audit(results, out, expected, has_page)
         return
     console, job = Console(), results.job
     run_ids = results.run_ids[:MOST_SHOWN_RUNS]
@@ -299,7 +302,7 @@ _CUSTOM_PRINTERS: Mapping[str, Callable[[Console, Job, str, Sequence[Row]], None
 }
 
 
-def _print_audit(results: JobResults, out: object, expected: Sequence[str]) -> None:
+def _print_audit(results: JobResults, out: object, expected: Sequence[str], has_page: bool) -> None:
     """The runs with violations first, then their number, and the undecided anomalies."""
     from purgatory.pipeline.jobs.audit.findings import undecided
 
@@ -319,15 +322,18 @@ def _print_audit(results: JobResults, out: object, expected: Sequence[str]) -> N
     _print_excluded_rows(console, ordered_runs)
     violating_runs = sum(map(bool, violations.values()))
     console.print(
-        f"{count_violations(rows):,} violations in {violating_runs:,} of {len(runs):,} runs"
+        f"{counted(count_violations(rows), 'violation')} in {violating_runs:,} of "
+        f"{counted(len(runs), 'run')}"
         if violating_runs
-        else f"No violations in {len(runs) - len(without):,} runs"
+        else f"No violations in {counted(len(runs) - len(without), 'run')}"
         + (f"; nothing was judged in {len(without):,}" if without else "")
     )
     for run_id, run_findings in group_by(undecided(rows, expected), "run_id").items():
         settings = ", ".join(dict.fromkeys(row["setting"] for row in run_findings))
         names = ", ".join(dict.fromkeys(row["anomaly"] for row in run_findings))
         console.print(escape(f"{run_id}: could not be decided: {names} ({settings})"))
+    if out is None and not has_page and any(row["count"] for row in rows):
+        console.print("The records of each case: in the page of --report, and the tables of --out")
     show_location(console, "Tables", out)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module
 
 import click
-from click.exceptions import NoArgsIsHelpError
+from click.exceptions import NoArgsIsHelpError, NoSuchCommand
 
 from purgatory import __version__
 from purgatory.cli.command_group import OWN_PROCESS, CommandGroup
@@ -81,6 +81,14 @@ class LazyGroup(CommandGroup):
         command = getattr(module, cmd_name)
         # The doctor is a function: it runs without click, too.
         return command if isinstance(command, click.Command) else click.command(cmd_name)(command)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except NoSuchCommand as error:
+            raise NoSuchCommand(error.command_name, possibilities=COMMANDS, ctx=ctx) from None
 
 
 @click.command(

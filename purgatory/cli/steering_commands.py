@@ -16,7 +16,7 @@ import click
 
 from purgatory.cli import options
 from purgatory.cli.command_group import CommandGroup
-from purgatory.cli.control_client import ControlClient, control_address
+from purgatory.cli.control_client import ControlClient, accept_address_behind, control_address
 from purgatory.cli.options import Decorator
 from purgatory.settings.typed_duration import Duration
 
@@ -263,3 +263,7 @@ def remove(client: ControlClient, /, broker: int) -> None:
     """Move a broker's replicas to others, and stop it."""
     client.ask("DELETE", f"/brokers/{broker}", {}, _REMOVAL_S)
     print(f"broker {broker} was removed")
+
+
+for _group in (requests, wait, move, brokers):
+    accept_address_behind(_group)

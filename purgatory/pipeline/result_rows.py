@@ -76,6 +76,11 @@ def milliseconds(microseconds: float | None, digits: int = 3) -> str:
     return "-" if microseconds is None else f"{microseconds / 1000:,.{digits}f}"
 
 
+def counted(number: int, thing: str) -> str:
+    """A number of things in words."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
 def text(value: Any) -> str:
     """A value as readable text."""
     if isinstance(value, bool):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from purgatory.pipeline.result_rows import counted
+
 
 @dataclass(frozen=True)
 class SweepBasis:
@@ -28,19 +30,15 @@ class SweepBasis:
 
     def __str__(self) -> str:
         """The basis in a line."""
-        left_out = f"{_counted(self.failed, 'scenario')} (failed)"
+        left_out = f"{counted(self.failed, 'scenario')} (failed)"
         if self.failed == self.scenarios:
             return f"nothing was judged: {left_out} left out"
         done = self.scenarios - self.failed
         if self.nothing_judged:
-            text = f"nothing was judged: no operations or records in {_counted(done, 'scenario')}"
+            text = f"nothing was judged: no operations or records in {counted(done, 'scenario')}"
         else:
             text = (
-                f"judged: {done:,} of {_counted(self.scenarios, 'scenario')}, "
-                f"{_counted(self.operations, 'operation')}, {_counted(self.records, 'record')}"
+                f"judged: {done:,} of {counted(self.scenarios, 'scenario')}, "
+                f"{counted(self.operations, 'operation')}, {counted(self.records, 'record')}"
             )
         return f"{text}; left out: {left_out}" if self.failed else text
-
-
-def _counted(number: int, thing: str) -> str:
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"

@@ -1,6 +1,6 @@
 """The page of a sweep: its answers in sentences, heat maps, and what failed.
 
-`sweep_page` returns a page of its own, which needs no network; `sweep_sections` returns the
+`sweep_page` returns a page of its own, which needs no network; `SweepResults.sections` returns the
 sections alone, for a page that has plotly and the report's style already. A table beside each plot
 has its figures.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from operator import itemgetter
 from pathlib import Path
@@ -34,9 +35,10 @@ from purgatory.pipeline.report.sentences import Finding, Severity
 from purgatory.pipeline.result_rows import Row, group_by, text
 from purgatory.sweeps.basis import SweepBasis
 
+HEAD = "sweep.json"
 HEATMAPS = "heatmaps"
 ANSWERS = "answers.json"
-"""The parts of a sweep's folder that the page shows: a table and a file."""
+"""The parts of a sweep's folder that the page shows: a table and two files."""
 
 # Cividis: its lightness grows evenly, so it reads the same in gray and with any color vision.
 _COLORS = ("#00224e", "#35456c", "#666970", "#948e77", "#c8b866", "#fee838")
@@ -211,11 +213,11 @@ def _plain(label: str) -> str:
     return label.replace("&", "&amp;").replace("<", "&lt;")
 
 
-def _verdict(basis: SweepBasis) -> str:
+def _verdict(basis: SweepBasis | None) -> str:
     """The first line: what the answers rest on."""
-    text = str(basis)
+    text = _UNKNOWN_BASIS if basis is None else str(basis)
     text = f"{text[0].upper()}{text[1:]}."
-    if basis.nothing_judged:
+    if basis is None or basis.nothing_judged:
         return f'<p class="verdict unjudged"><strong>Unjudged.</strong> {text}</p>'
     return f'<p class="verdict none">{text}</p>'
 
@@ -305,11 +307,35 @@ def _number(value: float | None) -> str:
     return "-" if value is None else text(value)
 
 
-def swept_sections(folder: Path) -> str:
-    """The sections of a sweep, under a heading with the folder's name.
+@dataclass(frozen=True)
+class SweepResults:
+    """The results in a sweep's folder; `basis` is None where an earlier version left them."""
 
-    Args:
-        folder: the `--out` of a sweep.
+    name: str
+    basis: SweepBasis | None
+    heatmaps: Sequence[Row]
+    answers: Sequence[Mapping[str, Any]]
+    failures: Sequence[Mapping[str, Any]]
+
+    def basis_line(self) -> str:
+        """What the answers rest on."""
+        return _UNKNOWN_BASIS if self.basis is None else str(self.basis)
+
+    def sections(self) -> str:
+        """The sections of the sweep, under a heading with the folder's name and their basis."""
+        failed = 0 if self.basis is None else self.basis.failed
+        sections = sweep_sections(self.heatmaps, self.answers, self.failures, failed=failed)
+        return f"<h2>Sweep {escape(self.name)}</h2>{_verdict(self.basis)}{sections}"
+
+
+_UNKNOWN_BASIS = (
+    "what was judged is unknown: run purgatory sweep again with this --out, which runs only what "
+    "is missing"
+)
+
+
+def read_results(folder: Path) -> SweepResults:
+    """The results in the `--out` of a sweep.
 
     Raises:
         PipelineError: it is no such folder, or its files can't be read.
@@ -317,11 +343,12 @@ def swept_sections(folder: Path) -> str:
     try:
         heatmaps = pq.read_table(folder / HEATMAPS).to_pylist()
         answers = json.loads((folder / ANSWERS).read_text(encoding="utf-8"))
-    except (OSError, ValueError, pa.ArrowException) as error:
+        head = json.loads((folder / HEAD).read_text(encoding="utf-8"))
+        basis = SweepBasis(**head["basis"]) if "basis" in head else None
+    except (OSError, ValueError, TypeError, pa.ArrowException) as error:
         raise PipelineError(
-            f"--sweep {folder}: holds no results of a sweep ({HEATMAPS} and {ANSWERS}); make them "
-            f"with purgatory sweep SWEEP.toml --out {folder}"
+            f"--sweep {folder}: holds no results of a sweep ({HEAD}, {HEATMAPS} and {ANSWERS}); "
+            f"make them with purgatory sweep SWEEP.toml --out {folder}"
         ) from error
     heatmaps.sort(key=lambda row: (row["heatmap"], row["y_level"] or 0, row["x_level"]))
-    name = escape(folder.resolve().name)
-    return f"<h2>Sweep {name}</h2>{sweep_sections(heatmaps, answers)}"
+    return SweepResults(folder.resolve().name, basis, heatmaps, answers, head.get("failures", ()))

@@ -24,7 +24,7 @@ import time
 import zipfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -50,7 +50,7 @@ from purgatory.pipeline.signals import defer_signals
 from purgatory.sweeps.answers import Answer, answers
 from purgatory.sweeps.basis import SweepBasis
 from purgatory.sweeps.heatmaps import heatmaps
-from purgatory.sweeps.page import ANSWERS, HEATMAPS, sweep_page
+from purgatory.sweeps.page import ANSWERS, HEAD, HEATMAPS, sweep_page
 from purgatory.sweeps.plan import Plan, code_digest, load_plan
 from purgatory.sweeps.tasks import (
     TASK_DDL,
@@ -64,12 +64,11 @@ from purgatory.sweeps.tasks import (
     rows_written,
 )
 
-MARK = "sweep.json"
 PARTS = "parts"
 POINTS = "points"
 REPORT = "sweep.html"
 _POINTS_ORDER = SWEEP.outputs[POINTS]
-_OURS = frozenset({MARK, PARTS, POINTS, HEATMAPS, ANSWERS, REPORT})
+_OURS = frozenset({HEAD, PARTS, POINTS, HEATMAPS, ANSWERS, REPORT})
 
 _CORES_UNKNOWN = 32
 _MOST_PARTS = 64
@@ -140,7 +139,10 @@ def prepare_folder(out: Path, plan: Plan) -> None:
             "scenarios": plan.scenarios,
             "file": json.loads(plan.sweep.model_dump_json(by_alias=True, exclude_none=True)),
         }
-        (out / MARK).write_text(json.dumps(head, indent=1), encoding="utf-8")
+        with suppress(FileNotFoundError, ValueError):  # the basis of the answers that are there
+            earlier = json.loads((out / HEAD).read_text(encoding="utf-8"))
+            head |= {name: earlier[name] for name in ("basis", "failures") if name in earlier}
+        (out / HEAD).write_text(json.dumps(head, indent=1), encoding="utf-8")
     except OSError as error:
         raise OutputError(
             f"--out {out}: can't be used: {error.filename}: {error.strerror}"
@@ -155,8 +157,8 @@ def check_folder(out: Path) -> None:
     """
     entries = names_in(out)
     refuse_foreign(str(out), entries, _OURS, "a sweep")
-    if entries and MARK not in entries:
-        raise OutputError(f"--out {out}: holds no sweep ({MARK} is missing); name another folder")
+    if entries and HEAD not in entries:
+        raise OutputError(f"--out {out}: holds no sweep ({HEAD} is missing); name another folder")
 
 
 def missing(plan: Plan, out: Path, *, retry_failed: bool = False) -> dict[int, str]:
@@ -352,7 +354,11 @@ def sweep_all(
     }
     rows = [row.asDict() for row in heatmap_table.collect()]  # a row per pair of values
     rows.sort(key=lambda row: (row["heatmap"], row["y_level"] or 0, row["x_level"]))
-    failure_rows = [dict(vars(failure)) for failure in failures]
+    failure_rows = [asdict(failure) for failure in failures]
+    head_file = folder / HEAD
+    judged = {"basis": asdict(basis), "failures": failure_rows}
+    sweep_head = json.loads(head_file.read_text(encoding="utf-8"))
+    _write(head_file, json.dumps(sweep_head | judged, indent=1))
     _write(folder / REPORT, sweep_page(head, rows, plain, failure_rows, parquet=f"{HEATMAPS}/"))
     return Sweep(points, heatmap_table, all_answers, basis, failures, folder / REPORT)
 

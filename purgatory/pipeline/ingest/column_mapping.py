@@ -30,8 +30,8 @@ class Source:
     """The source of a column's values.
 
     Either the column `name`, whose values are translated as `values` has their texts, if it is
-    given; or, with `name` None, the constant `value`. An id may be a text, a
-    time a timestamp.
+    given; or, with `name` None, the constant `value`, which is null if it is None. An id may be a
+    text, a time a timestamp.
     """
 
     name: str | None

@@ -88,15 +88,15 @@ class PlainTable(NamedTuple):
 
 
 def plain_table(
-    table: str, run_id: str | None, columns: Sequence[str], mapping: ColumnMapping | None
+    table: str, columns: Sequence[str], mapping: ColumnMapping | None, *, in_lines: bool
 ) -> PlainTable:
     """Return how a table of plain data is read.
 
     Args:
         table: its name in the schema.
-        run_id: that of rows without one; None: lines of JSON, which need none.
         columns: those of its files.
         mapping: that of the command.
+        in_lines: they are lines of JSON, each of which may have a `run_id`.
     """
     defaults = _DEFAULTS.get(table, {})
     absent = [
@@ -116,9 +116,9 @@ def plain_table(
         found = ", ".join(columns[:_MOST_FOUND]) or "none"
         problem = f"{table} lacks {wanted}. It has {found}: name them by --mapping"
         return PlainTable({}, {}, problem)
-    values = {name: defaults[name].value for name in absent}
-    if run_id is not None and sources_of(table, mapping)["run_id"].name not in columns:
-        values["run_id"] = run_id
+    values: dict[str, str | int | bool | None] = {name: defaults[name].value for name in absent}
+    if not in_lines and sources_of(table, mapping)["run_id"].name not in (None, *columns):
+        values["run_id"] = None  # the folder's
     return PlainTable(
         {name: Source(None, value=value) for name, value in values.items()},
         {name: defaults[name].shows for name in absent},
@@ -135,13 +135,13 @@ def lacking_reasons(lacking: Mapping[str, Mapping[str, Sequence[str]]]) -> dict[
     return reasons
 
 
-def json_columns(path: TracePath) -> list[str]:
-    """The fields of the first lines of a file of JSON lines, in their order.
+def peek_json(path: TracePath, column: str | None) -> tuple[list[str], object]:
+    """The fields of the first lines of JSON, in their order, and the first value of one of them.
 
     Raises:
         OSError, EOFError: the file can't be read.
     """
-    columns: dict[str, None] = {}
+    rows = []
     with path.open("rb") as raw, gzip.open(raw) if path.name.endswith(".gz") else raw as file:
         for line in islice(file, _FIRST_LINES):
             try:
@@ -149,8 +149,10 @@ def json_columns(path: TracePath) -> list[str]:
             except (ValueError, RecursionError):
                 continue
             if isinstance(row, dict):
-                columns.update(dict.fromkeys(row))
-    return list(columns)
+                rows.append(row)
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    values = (row.get(column) for row in rows if column is not None)
+    return columns, next(filter(None, values), None)
 
 
 # CSV, as lines of JSON: the same rules hold for its rows.
@@ -162,14 +164,18 @@ _WORDS: Mapping[str, Any] = {"true": True, "True": True, "false": False, "False"
 _LINES = 20_000
 
 
-def csv_columns(path: Path) -> list[str]:
-    """The names in the first line of a file of CSV.
+def peek_csv(path: Path, column: str | None) -> tuple[list[str], object]:
+    """The names in the first line of a file of CSV, and the first value of one of them.
 
     Raises:
         OSError, UnicodeDecodeError, csv.Error: the file can't be read.
     """
     with path.open(encoding="utf-8-sig", newline="") as file:
-        return next(csv.reader(file), [])
+        rows = csv.reader(file)
+        names = next(rows, [])
+        index = names.index(column) if column in names else len(names)
+        values = ("".join(row[index : index + 1]) for row in islice(rows, _FIRST_LINES))
+        return names, next(filter(None, values), None)
 
 
 def csv_lines(

@@ -135,11 +135,12 @@ def _cases(text: str, then: Mapping[str, str], otherwise: str, dialect: Dialect)
 
 
 def _mapped_value(value: object, source: Source, kind: str, dialect: Dialect) -> str:
-    """A value of a mapping in SQL."""
+    """A value of a mapping in SQL; None is null."""
     if isinstance(value, str):
         literal = dialect.literal(value)
         return id_cell(literal).value if source.is_id else literal
-    return f"CAST({str(value).lower()} AS {dialect.type(kind)})"
+    literal = "NULL" if value is None else str(value).lower()
+    return f"CAST({literal} AS {dialect.type(kind)})"
 
 
 def _from_text(text: str, source: Source, kind: str, dialect: Dialect) -> str:

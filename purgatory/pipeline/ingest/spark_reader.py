@@ -91,10 +91,13 @@ _Kinds = tuple[tuple[str, str], ...] | None
 
 @dataclass(frozen=True)
 class _Files:
-    """Files that are read together, and the run of each; `kinds` is None for lines of JSON."""
+    """Files that are read together: their columns' kinds (None for lines of JSON) and sources, and
+    the run of each.
+    """
 
     kinds: _Kinds
-    run_of: Mapping[TracePath, str]
+    sources: Mapping[str, Source]
+    run_of: dict[TracePath, str]
 
     @property
     def only_run(self) -> str | None:
@@ -108,28 +111,30 @@ class TableRows:
 
     Args:
         session: reads.
-        traces: of one `read_trace_set`, with one mapping.
+        traces: of one `read_trace_set`.
         table: its name.
     """
 
     def __init__(self, session: SparkSession, traces: Sequence[Trace], table: str) -> None:
         self._session = session
         self._table = table
-        self._sources = sources_of(table, traces[0].mapping if traces else None)
-        by_kinds: dict[_Kinds, dict[TracePath, str]] = {}
+        self._files: list[_Files] = []
         for trace in traces:
-            if sources_of(table, trace.mapping) != self._sources and trace.files[table]:
-                raise TraceError(
-                    f"{traces[0].folder} and {trace.folder}: their tables {table} have other "
-                    "columns: analyze them apart, or by --engine duckdb"
-                )
+            sources = sources_of(table, trace.mapping)
             for part in trace.files[table]:
                 if part.path.name.endswith(CSV):
                     raise TraceError(f"{part.path}: Spark reads no CSV: take --engine duckdb")
                 if part.twin is not None:
                     _check_case(session, part.path, part.twin)
-                by_kinds.setdefault(part.kinds, {})[part.path] = trace.run_id
-        self._files = [_Files(kinds, run_of) for kinds, run_of in by_kinds.items()]
+                self._files_of(part.kinds, sources).run_of[part.path] = trace.run_id
+
+    def _files_of(self, kinds: _Kinds, sources: Mapping[str, Source]) -> _Files:
+        """The files of these columns. O(kinds of files)."""
+        for files in self._files:
+            if (files.kinds, files.sources) == (kinds, sources):
+                return files
+        self._files.append(_Files(kinds, sources, {}))
+        return self._files[-1]
 
     @property
     def has_json(self) -> bool:
@@ -244,14 +249,14 @@ class TableRows:
         torn, origin, place = "false", view, ["_content", "_line"]
         if files.kinds is None:
             place = ["_content", "_block", "_id"]
-            origin, cells = self._parsed(view)
+            origin, cells = self._parsed(view, files.sources)
             torn = "_row IS NULL"
         else:
             file_kinds = dict(files.kinds)
             cells = {
-                name: parquet_cell(self._sources[name], kind, file_kinds.get(source.name or ""))
+                name: parquet_cell(source, kind, file_kinds.get(source.name or ""))
                 for name, kind in TABLES[self._table].items()
-                for source in [self._sources[name]]
+                for source in [files.sources[name]]
             }
         columns = {
             "_torn": torn,
@@ -295,13 +300,13 @@ class TableRows:
             f"FROM (SELECT {filled}, {others} FROM {rows})"
         )
 
-    def _parsed(self, view: str) -> tuple[str, Mapping[str, Cell]]:
+    def _parsed(self, view: str, sources: Mapping[str, Source]) -> tuple[str, Mapping[str, Cell]]:
         """Lines with the object `_row` of their fields as text, and the SQL of each column from it.
 
         The line is parsed as the one element of a list in an object: otherwise Spark would take the
         first of two objects in a line, and ignore the second.
         """
-        names = dict.fromkeys(source.name for source in self._sources.values() if source.name)
+        names = dict.fromkeys(source.name for source in sources.values() if source.name)
         fields = ", ".join(f"{backquoted(name)}: string" for name in names)
         schema = SPARK.literal(f"rows array<struct<{fields}>>, broken string")
         # Without this column, a text with a broken escape would be null in an unchanged row.
@@ -316,7 +321,7 @@ class TableRows:
             r"WHERE trim(BOTH ' \t\r' FROM _text) <> ''))"
         )
         return rows, {
-            name: json_cell(self._sources[name], kind, "_row", "_text")
+            name: json_cell(sources[name], kind, "_row", "_text")
             for name, kind in TABLES[self._table].items()
         }
 

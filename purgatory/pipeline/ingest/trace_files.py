@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from purgatory.pipeline.errors import TraceError
 from purgatory.pipeline.ingest.column_mapping import Source
-from purgatory.pipeline.ingest.plain_data import CSV, csv_columns, json_columns
+from purgatory.pipeline.ingest.plain_data import CSV, peek_csv, peek_json
 from purgatory.pipeline.ingest.row_rules import TIMESTAMP
 from purgatory.pipeline.ingest.stores import TracePath
 from purgatory.trace.trace_schema import DERIVED, NULLABLE, RUN_FILE, TABLES, version_error
@@ -77,11 +77,12 @@ class FutureVersionError(TraceError):
     """The head is of a schema version that is not supported."""
 
 
-def read_head(folder: TracePath, *, written_elsewhere: bool) -> TraceHead:
+def read_head(folder: TracePath, run_id: str, *, written_elsewhere: bool) -> TraceHead:
     """The head of the trace in a folder.
 
     Args:
         folder: the trace's folder.
+        run_id: that of a trace without a head.
         written_elsewhere: another program wrote it, in JSON lines: there may be no head, and a
             head need not have a scenario, a seed, a length or numbers of rows.
 
@@ -91,7 +92,7 @@ def read_head(folder: TracePath, *, written_elsewhere: bool) -> TraceHead:
     """
     path = folder / RUN_FILE
     if written_elsewhere and not path.exists():
-        return parse_head({}, folder.name, path, written_elsewhere=True)
+        return parse_head({}, run_id, path, written_elsewhere=True)
     return parse_head(_load(path), folder.name, path, written_elsewhere=written_elsewhere)
 
 
@@ -320,17 +321,26 @@ def read_part(path: TracePath, table: str, sources: Mapping[str, Source]) -> Par
     return make_part(path, table, sources, columns, rows)
 
 
-def file_columns(path: TracePath) -> list[str]:
-    """The columns of a file of plain data, in their order; none if it can't be read."""
+def peek(path: TracePath, column: str | None) -> tuple[list[str], object]:
+    """The columns of a file of plain data, in their order, and the first value of one of them.
+
+    Returns:
+        No columns if the file can't be read; None if it lacks the column, or has no value near its
+        start.
+    """
     try:
         if path.name.endswith(JSON_ENDINGS):
-            return json_columns(path)
+            return peek_json(path, column)
         if isinstance(path, Path) and path.suffix == CSV:
-            return csv_columns(path)
+            return peek_csv(path, column)
         with path.open("rb") as content, pq.ParquetFile(content) as file:
-            return list(file.schema_arrow.names)
+            columns = list(file.schema_arrow.names)
+            first = pa.array([])
+            if column in columns:
+                (first, *_) = next(file.iter_batches(1, columns=[column]), [first])
+            return columns, first[0].as_py() if len(first) else None
     except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error, pa.ArrowException):
-        return []
+        return [], None
 
 
 def make_part(

@@ -31,9 +31,9 @@ from purgatory.pipeline.ingest.trace_files import (
     Part,
     PartError,
     TraceHead,
-    file_columns,
     json_files,
     parquet_files,
+    peek,
     plain_files,
     read_head,
     read_part,
@@ -292,15 +292,13 @@ def _read(
     parquet_paths = {table: listed(parquet_files, table) for table in TABLES}
     written_elsewhere = any(json_paths.values())
     plain: dict[str, PlainTable] = {}
+    run_id = folder.name
+    lost = False
     if not (folder / RUN_FILE).exists():
         written_elsewhere = True
+        lost = bool(parquet_paths["operations"])
         parquet_paths = {table: listed(plain_files, table) for table in TABLES}
-        for table in TABLES:
-            paths = parquet_paths[table] + json_paths[table]
-            columns = [name for path in paths for name in file_columns(path)]
-            if columns and table in PLAIN_TABLES:
-                run_id = folder.name if parquet_paths[table] else None
-                plain[table] = plain_table(table, run_id, list(dict.fromkeys(columns)), mapping)
+        run_id, plain = _read_plain(folder, parquet_paths, json_paths, mapping)
         mapping = {
             **(mapping or {}),
             **{
@@ -309,13 +307,20 @@ def _read(
             },
         }
     try:
-        head = read_head(folder, written_elsewhere=written_elsewhere)
+        head = read_head(folder, run_id, written_elsewhere=written_elsewhere)
     except TraceError as error:
         reason = "schema version" if isinstance(error, FutureVersionError) else "bad run.json"
         path = folder / RUN_FILE
         quarantine.add(QuarantinedFile(folder.name, None, path, reason, str(error), None), error)
         return None
     before = len(quarantine.quarantined)
+    if lost:
+        path = folder / RUN_FILE
+        detail = (
+            f"{path}: is missing: whether the trace is whole, the settings of its clients and its "
+            "faults are unknown; copy it back beside the tables"
+        )
+        quarantine.add(QuarantinedFile(head.run_id, None, path, "missing run.json", detail, None))
     files: dict[str, list[Part]] = {}
     for table in TABLES:
         paths = parquet_paths[table] + json_paths[table]
@@ -337,8 +342,32 @@ def _read(
             )
         else:
             _check_whole(trace, table, written_elsewhere, quarantine)
-    lost = any(file.table in (None, *tables) for file in quarantine.quarantined[before:])
-    return replace(trace, complete=False) if lost else trace
+    is_whole = not any(file.table in (None, *tables) for file in quarantine.quarantined[before:])
+    return trace if is_whole else replace(trace, complete=False)
+
+
+def _read_plain(
+    folder: TracePath,
+    parquet_paths: Mapping[str, Sequence[TracePath]],
+    json_paths: Mapping[str, Sequence[TracePath]],
+    mapping: ColumnMapping | None,
+) -> tuple[str, dict[str, PlainTable]]:
+    """The run that the first row with one names, or the folder's name; and the tables' columns."""
+    run_ids: list[str] = []
+    columns: dict[str, list[str]] = {}
+    for table in TABLES:
+        source = sources_of(table, mapping)["run_id"]
+        peeked = [peek(path, source.name) for path in [*parquet_paths[table], *json_paths[table]]]
+        columns[table] = list(dict.fromkeys(name for names, _ in peeked for name in names))
+        if peeked:
+            values = [source.value, *(value for _, value in peeked)]
+            run_ids += [value for value in values if isinstance(value, str)]
+    run_id = next(iter(run_ids), folder.name)
+    return run_id, {
+        table: plain_table(table, names, mapping, in_lines=not parquet_paths[table])
+        for table, names in columns.items()
+        if names and table in PLAIN_TABLES
+    }
 
 
 def _read_parts(

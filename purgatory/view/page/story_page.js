@@ -128,7 +128,6 @@ class Story {
     for (const id of ["back", "to-begin"]) byId(id).disabled = position === 0;
     for (const id of ["forward", "to-end"]) byId(id).disabled = position === shown.length - 1;
     setText(byId("happened"), `Step ${number.format(position + 1)} of ${number.format(shown.length)}, on ${step.node}: ${this.#nameOf(this.index)}`);
-    byId("source").hidden = !step.place;
     setText(byId("source").firstElementChild, step.place?.source ?? "");
     setText(byId("place"), `${step.place ? `${step.place.file}, line ${step.place.line}; ` : ""}number ${number.format(step.number)} of ${counted(this.story.total_steps, "step")} of the run`);
     this.#renderCause();

@@ -23,8 +23,13 @@ from purgatory.view.page_server import read_story, story_page
 from purgatory.virtual import World
 from tests.browser.view.chromium import axe_widths, chromium, opened
 from tests.browser.view.own_loop import own_loop
+from tests.processes.documents.test_virtual_tutorial import SERVICE, run_tutorial
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+STORIES = Path(".pytest_cache") / "d" / "virtual-stories"
+FEWER = ("--virtual-without", "1-4", "--virtual-plain-network", "-p", "cacheprovider")
+"""What the tutorial's failure is repeated with, and the plugin that keeps its story."""
 
 
 @dataclass
@@ -98,6 +103,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("stories")
     record_lost_update(made / "lost.story.json")
     record_crash(made / "crash.story.json")
+    status, _ = run_tutorial(made, SERVICE, "test_billing.py", "--virtual-seed", "1", *FEWER)
+    assert status == 1
     return made
 
 
@@ -119,6 +126,11 @@ def crash(folder: Path) -> Iterator[Shown]:
     path = folder / "crash.story.json"
     with own_loop(lambda: story_page(read_story(path))) as address:
         yield Shown(path, address)
+
+
+def lanes(page: Page) -> Any:
+    """The drawing of the hosts' and brokers' lanes."""
+    return page.locator("#lanes svg")
 
 
 def host(page: Page, name: str) -> Any:
@@ -158,6 +170,25 @@ def test_a_lost_update_is_followed_step_by_step(browser: Browser, lost_update: S
         page.locator("#play").click()
         expect(happened).to_contain_text("Step 6 of 6", timeout=20_000)
         expect(page.locator("#play")).to_have_text("Play")
+
+
+@pytest.mark.timeout(300)
+def test_page_of_the_tutorials_failure_opens_at_its_cause(browser: Browser, folder: Path) -> None:
+    path = folder / STORIES / "test_billing.py-test_every_order_is_charged.story.json"
+    with (
+        own_loop(lambda: story_page(read_story(path))) as address,
+        opened(browser, address) as page,
+    ):
+        page.set_viewport_size({"width": 1_280, "height": 800})
+        happened = page.locator("#happened")
+        expect(happened).to_contain_text("fault: run_billing.<locals>.deploy()")
+        for seen in (happened, page.locator("#lanes .fault-step:not(.later)").last, lanes(page)):
+            box = seen.bounding_box()
+            assert box is not None and box["y"] >= 0 and box["y"] + box["height"] <= 800
+        before = lanes(page).bounding_box()
+        page.keyboard.press("ArrowLeft")
+        expect(page.locator("#source code")).not_to_be_empty()
+        assert lanes(page).bounding_box() == before
 
 
 def test_a_crash_is_seen_with_its_messages_records_and_faults(

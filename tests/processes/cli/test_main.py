@@ -95,7 +95,7 @@ _LONG = "x" * 300
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["whel"], "purgatory: No such command 'whel'"),
+        (["whel"], "purgatory: No such command 'whel'. Did you mean 'wheel'?"),
         (["--nope"], "purgatory: No such option '--nope'"),
         (["wheel", "--nope"], "purgatory wheel: No such option '--nope'"),
         (["wheel", "4"], "purgatory wheel: Got unexpected extra argument"),

@@ -21,7 +21,7 @@ _BLOCKS = re.findall(r'^```python title="(\w+\.py)"\n(.*?)^```$', TEXT, re.MULTI
 SERVICE, MENDED = (text for name, text in _BLOCKS if name == "billing.py")
 
 
-def _pytest(folder: Path, service: str, *words: str) -> tuple[int, str]:
+def run_tutorial(folder: Path, service: str, *words: str) -> tuple[int, str]:
     """Write the document's files, with this service, and run pytest on them."""
     files = {**dict(_BLOCKS), "billing.py": service, "pytest.ini": "[pytest]\n"}
     for name, text in files.items():
@@ -43,7 +43,7 @@ def _pytest(folder: Path, service: str, *words: str) -> tuple[int, str]:
 
 @pytest.mark.slow
 def test_account_is_overdrawn_in_the_documented_order(tmp_path: Path) -> None:
-    status, said = _pytest(tmp_path, SERVICE, "test_account.py")
+    status, said = run_tutorial(tmp_path, SERVICE, "test_account.py")
     assert status == 1
     shown = TEXT.partition("    pytest test_account.py\n")[2].partition("## A service")[0]
     choices = re.findall(r"^ +\d.* choice .*$", shown, re.MULTILINE)
@@ -78,7 +78,7 @@ def test_account_is_overdrawn_in_the_documented_order(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_counter_loses_its_count_as_documented(tmp_path: Path) -> None:
-    status, said = _pytest(tmp_path, SERVICE, "test_counter.py")
+    status, said = run_tutorial(tmp_path, SERVICE, "test_counter.py")
     assert status == 1
     shown = TEXT.partition("## A host")[2].partition("## A service")[0]
     lines = re.findall(r"^.*(?: faults, |[0-9] s  ).*$", shown, re.MULTILINE)
@@ -91,13 +91,13 @@ def test_counter_loses_its_count_as_documented(tmp_path: Path) -> None:
     mended = mended.replace("seeds=50", "seeds=10")
     assert mended.count(".sync(") == 1
     (tmp_path / "test_mended.py").write_text(mended, encoding="utf-8")
-    assert _pytest(tmp_path, SERVICE, "test_mended.py")[0] == 0
+    assert run_tutorial(tmp_path, SERVICE, "test_mended.py")[0] == 0
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_bug_is_found_and_printed_as_documented(tmp_path: Path) -> None:
-    status, said = _pytest(tmp_path, SERVICE, "test_billing.py")
+    status, said = run_tutorial(tmp_path, SERVICE, "test_billing.py")
     assert status == 1
     assert "1 failed" in said
     if sys.version_info[:2] == (3, 11) and version("aiokafka") == "0.14.0":  # the document's
@@ -117,14 +117,14 @@ def test_bug_is_found_and_printed_as_documented(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_corrected_service_passes_all_seeds(tmp_path: Path) -> None:
-    status, said = _pytest(tmp_path, MENDED, "test_billing.py")
+    status, said = run_tutorial(tmp_path, MENDED, "test_billing.py")
     assert status == 0
     assert "1 passed" in said
 
 
 @pytest.mark.slow
 def test_corrected_service_charges_twice_after_lost_responses(tmp_path: Path) -> None:
-    status, said = _pytest(tmp_path, MENDED, "--virtual-no-shrink", "test_charged_once.py")
+    status, said = run_tutorial(tmp_path, MENDED, "--virtual-no-shrink", "test_charged_once.py")
     assert status == 1
     assert "FAILED test_charged_once.py::test_no_order_is_charged_twice - " in said
     assert "1 failed" in said

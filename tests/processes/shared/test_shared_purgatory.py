@@ -15,6 +15,7 @@ import pytest
 
 from purgatory.core.errors import PurgatoryClosedError, PurgatoryFullError, WaitCancelledError
 from purgatory.shared import relay as relay_module
+from purgatory.shared import unix_relay
 from purgatory.shared.relay import Relay, RelayError
 from purgatory.shared.shared_purgatory import SharedPurgatory
 from purgatory.shared.unix_relay import UnixRelay
@@ -809,17 +810,16 @@ def test_without_a_timeout_the_store_is_read_all_the_same(folder: str) -> None:
     asyncio.run(main())
 
 
-def test_a_store_that_does_not_respond_holds_up_no_timeout_for_long(folder: str) -> None:
-    async def read(_: list[str]) -> dict[str, int]:
-        await asyncio.sleep(3_600)
-        return {}
+def test_a_store_that_does_not_respond_holds_up_no_timeout_for_long() -> None:
+    async def body(purgatory: SharedPurgatory, relay: FakeRelay, store: Store) -> None:
+        store.may_read.clear()
+        began_s = elapsed_s()
+        with pytest.raises(TimeoutError):
+            await purgatory.wait_for_threshold("k", 1, timeout=0)
+        assert elapsed_s() - began_s <= 1.1
+        store.may_read.set()
 
-    async def main() -> None:
-        async with SharedPurgatory("Fetch", UnixRelay(folder), read, 60) as shared:
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(shared.wait_for_threshold("k", 1, timeout=0), 30)
-
-    asyncio.run(main())
+    run(body)
 
 
 def test_purgatories_of_one_process_hear_each_other_without_the_relay(folder: str) -> None:
@@ -839,7 +839,11 @@ def test_purgatories_of_one_process_hear_each_other_without_the_relay(folder: st
     asyncio.run(main())
 
 
-def test_a_socket_that_was_removed_is_made_again(folder: str) -> None:
+def test_a_socket_that_was_removed_is_made_again(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unix_relay, "_LOOK_S", 0.01)
+
     async def main() -> None:
         values: dict[str, int] = {}
         place = f"{folder}/s"
@@ -851,7 +855,7 @@ def test_a_socket_that_was_removed_is_made_again(folder: str) -> None:
             shutil.rmtree(place)
             for shared in (first, second):
                 while not shared.relay.counts.reconnects or shared.relay.state.name != "live":
-                    await asyncio.sleep(0.05)
+                    await asyncio.sleep(0.01)
             await second.advance("k", 1)
             assert await poll == 1
         assert not list(Path(place).iterdir())

@@ -120,7 +120,7 @@ def test_audit_of_permitted_anomalies_has_status_0(
     printed = capsys.readouterr()
     assert re.search(r"retry_reorder +writers +3 +permitted +idempotence=false", printed.out)
     assert "not looked for: key_order_violation" in printed.out
-    assert "No violations in 1 runs" in printed.out
+    assert "No violations in 1 run\n" in printed.out
 
 
 @pytest.mark.parametrize("engine", [pytest.param("spark", marks=pytest.mark.exhaustive), "duckdb"])
@@ -162,7 +162,7 @@ def test_permitted_anomaly_against_an_expectation_is_a_violation(
     assert main(["audit", str(trace), *chosen, *expecting]) == 1
     printed = capsys.readouterr()
     assert re.search(r"retry_reorder +writers +3 +violation +order expected", printed.out)
-    assert "3 violations in 1 of 1 runs" in printed.out
+    assert "3 violations in 1 of 1 run\n" in printed.out
     assert sorted(path.name for path in out.iterdir()) == ["audit", "judged", "witnesses"]
     for table in ("audit", "witnesses"):
         assert _columns(out / table) == columns_in(DOCUMENT, table)

@@ -7,9 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from purgatory.pipeline.ingest.spark_reader import TableRows
+from purgatory.pipeline.ingest.trace_set import read_trace_set
 from purgatory.trace.trace_schema import TABLES
 from tests.spark.pipeline.dirty_traces import MAPPING, DirtyTraces
 from tests.spark.pipeline.reading_engines import (
@@ -52,6 +56,33 @@ def test_both_engines_read_lines_by_hand_alike(spark: SparkSession, tmp_path: Pa
     by_spark, by_duckdb = ReadingSpark(spark).read(tmp_path), ReadingDuckdb().read(tmp_path)
     check_alike(by_spark, by_duckdb)
     assert len(by_spark.quarantine) > 30
+
+
+def test_both_engines_read_plain_data_of_any_columns(spark: SparkSession, tmp_path: Path) -> None:
+    place = {"topic": "t", "partition": 0, "offset": 0, "value_id": "a"}
+    tables: Mapping[str, Mapping[str, Any]] = {
+        "january": {"sends": place, "reads": place},
+        "february": {"sends": place, "reads": place},
+        "march": {"sends": {**place, "outcome": "ok", "acks": 1}, "reads": place},
+        "april": {"sends": {**place, "run_id": "spring"}, "reads": {**place, "applied": True}},
+    }
+    for folder, rows in tables.items():
+        (tmp_path / folder).mkdir()
+        for table, row in rows.items():
+            pq.write_table(pa.Table.from_pylist([row]), tmp_path / folder / f"{table}.parquet")
+    (tmp_path / "may").mkdir()
+    (tmp_path / "may" / "reads.jsonl").write_text(json.dumps(place))
+    by_spark, by_duckdb = ReadingSpark(spark).read(tmp_path), ReadingDuckdb().read(tmp_path)
+    check_alike(by_spark, by_duckdb)
+    sent = {row["run_id"]: (row["outcome"], row["acks"]) for row in by_duckdb.rows("sends")}
+    assert sent == {
+        "january": ("unknown", -1),
+        "february": ("unknown", -1),
+        "march": ("ok", 1),
+        "spring": ("unknown", -1),
+    }
+    traces = read_trace_set([tmp_path]).traces
+    assert len(TableRows(spark, traces, "sends")._files) == 3
 
 
 def check_alike(left: FoundRows, right: FoundRows) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pytest
 
 from purgatory.pipeline import audit
+from purgatory.pipeline.jobs.audit.audit_chain import audit_settings
+from purgatory.pipeline.jobs.audit.client_settings import observed
 from purgatory.trace.trace_schema import NULLABLE, TABLES
 from purgatory.trace.trace_writer import arrow_schema
 from tests.spark.pipeline.audit_injections import injected
@@ -75,3 +78,11 @@ def test_documented_example_runs(
     monkeypatch.chdir(tmp_path)
     exec(python_of(ROOT / "docs" / "audit.md"), {})
     assert "duplicate" in capsys.readouterr().out
+
+
+def test_expectation_in_place_of_a_configuration_is_named() -> None:
+    wrong: Any = "once"
+    with pytest.raises(TypeError, match=r"not 'once'; what is expected is given as expect="):
+        observed(wrong)
+    with pytest.raises(TypeError, match="configuration must be a RunConfiguration, not 'once'"):
+        audit_settings(wrong, [])

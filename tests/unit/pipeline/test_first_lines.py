@@ -10,14 +10,21 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
 import purgatory
 from purgatory.cli.main import main, program
+from purgatory.pipeline.errors import TraceError
+from purgatory.pipeline.ingest.column_mapping import Source
+from purgatory.pipeline.ingest.trace_set import read_trace_set
 from purgatory.pipeline.jobs.chain import read_chain
 from purgatory.sweeps.basis import SweepBasis
 from purgatory.sweeps.page import sweep_page
+from purgatory.trace.trace_schema import TABLES
+from purgatory.trace.trace_writer import arrow_schema
+from tests.browser.pipeline.sweeps.test_report_sweep import write_sweep
 
 Rows = Mapping[str, Sequence[Mapping[str, Any] | str]]
 
@@ -140,6 +147,7 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("traces")
     for kind, rows in TRACES.items():
         write(folder / kind, rows)
+    (folder / "bad" / "run.json").write_text('{"schema_version": 3}')
     return folder
 
 
@@ -204,6 +212,60 @@ def test_operations_alone_are_judged_by_an_analysis(tmp_path: Path) -> None:
     assert run("audit", trace)[0] == 3
 
 
+def write_parquet(folder: Path, rows: Rows, run_id: str) -> Path:
+    """A trace of ours, without its `run.json`."""
+    for table, ones in rows.items():
+        (folder / table).mkdir(parents=True)
+        full = [
+            {**dict.fromkeys(TABLES[table]), "wait_us": 10, "run_id": run_id, **dict(one)}
+            for one in ones
+            if isinstance(one, dict)
+        ]
+        part = pa.Table.from_pylist(full, schema=arrow_schema(table))
+        pq.write_table(part, folder / table / "part-00000.parquet")
+    return folder
+
+
+@pytest.mark.parametrize("job", ["audit", "analyze", "waits"])
+def test_trace_without_its_head_is_read_as_incomplete(job: str, tmp_path: Path) -> None:
+    trace = write_parquet(tmp_path / "renamed", WHOLE, "steady-1")
+    arguments = ["--out", str(tmp_path / "out")] if job == "analyze" else []
+    status, output = run(job, trace, *arguments)
+    first, *others = output.splitlines()
+    assert first.startswith("steady-1: ")
+    assert "left out: 1 file (run.json: missing run.json)" in first
+    assert ("judged: " in first and "1 sent, 1 acknowledged, 1 read" in first) is (job != "waits")
+    assert f"  {trace / 'run.json'}: is missing: whether the trace is whole" in others[0]
+    assert "copy it back beside the tables" in others[0]
+    assert status == 0
+    with pytest.raises(TraceError, match=r"run\.json: is missing"):
+        read_trace_set([trace], strict=True)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
+def test_rows_without_a_head_name_their_run(kind: str, tmp_path: Path) -> None:
+    for table, row in (("sends", SEND), ("reads", READ)):
+        rows = [{"run_id": "mine", **row}, {"run_id": "other", **row}]
+        path = tmp_path / f"{table}.{kind}"
+        if kind == "parquet":
+            pq.write_table(pa.Table.from_pylist(rows), path)
+        elif kind == "csv":
+            lines = [",".join(rows[0]), *(",".join(map(str, one.values())) for one in rows)]
+            path.write_text("\n".join(lines))
+        else:
+            path.write_text("".join(f"{json.dumps(one)}\n" for one in rows))
+    _, output = run("audit", tmp_path)
+    assert output.startswith("mine: judged: 1 sent, 1 acknowledged, 1 read, ")
+    assert "1 row (sends: row of another run)" in output
+
+
+def test_constant_of_a_mapping_names_the_run(tmp_path: Path) -> None:
+    trace = write(tmp_path / "folder", {"sends": [SEND], "reads": [READ]})
+    constant = {"run_id": Source(None, value="mine")}
+    (trace_read,) = read_trace_set([trace], {"sends": constant, "reads": constant}).traces
+    assert trace_read.run_id == "mine"
+
+
 def swept(points: Sequence[Mapping[str, Any]]) -> SweepBasis:
     """What these rows of the table `points` give to judge."""
     columns = [("error", pa.string()), *((name, pa.int64()) for name in POINT)]
@@ -241,3 +303,26 @@ def test_sweep_says_first_what_it_judged(
     verdict = sweep_page(head, [], []).partition("</h1>")[2].partition("</p>")[0]
     mark = 'unjudged"><strong>Unjudged.</strong> ' if status else 'none">'
     assert verdict == f'<p class="verdict {mark}{line[0].upper()}{line[1:]}.'
+
+
+@pytest.mark.parametrize("kind", [*SWEEPS, "unknown"])
+def test_analysis_says_what_its_sweep_rests_on(kind: str, tmp_path: Path) -> None:
+    points, line, status = SWEEPS.get(kind, ((), "what was judged is unknown: run purgatory s", 0))
+    sweep = write_sweep(tmp_path / "my sweep", swept(points) if points else None)
+    trace, out = write(tmp_path / "trace", WHOLE), tmp_path / "out"
+    ended, output = run("analyze", trace, "--out", str(out), "--sweep", str(sweep))
+    assert output.startswith(f"my sweep: {line}")
+    assert "\ntrace: judged: 1 operation, 1 sent, " in output
+    assert ended == status
+    shown = (out / "report.html").read_text().partition("Sweep my sweep</h2>")[2]
+    assert f"{line[0].upper()}{line[1:]}" in shown.partition("</p>")[0]
+    assert ("ScenarioError: many" in shown) is (kind in ("half", "bad"))
+
+
+def test_audit_says_where_the_records_of_its_cases_are(tmp_path: Path) -> None:
+    rows = {**WHOLE, "reads": [{**READ, "value_id": 8, "offset": 1}]}
+    trace, where = write(tmp_path / "trace", rows), "The records of each case: in the page"
+    assert where in run("audit", trace)[1]
+    assert where not in run("audit", trace, "--report", str(tmp_path / "page.html"))[1]
+    assert where not in run("audit", trace, "--out", str(tmp_path / "out"))[1]
+    assert where not in run("audit", write(tmp_path / "fine", WHOLE))[1]

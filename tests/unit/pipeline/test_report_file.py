@@ -82,7 +82,7 @@ def test_page_is_written_if_a_violation_ends_the_command(
     page = tmp_path / "audit.html"
     options = ["--engine", "duckdb", "--expect", "once", "--report", str(page)]
     assert main(["audit", str(simulated / "slow-follower"), *options]) == 1
-    assert "40 violations in 1 of 1 runs" in capsys.readouterr().out, "a case counts once"
+    assert "40 violations in 1 of 1 run" in capsys.readouterr().out, "a case counts once"
     assert _said(page.read_text(encoding="utf-8"))[0] == (
         "40 records are stored more than once, sent again because no response came, the first at "
         "4.0 s, right before the follower on broker 2 was stalled (4.0 s to 8.0 s). This violates "

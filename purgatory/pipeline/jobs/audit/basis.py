@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from purgatory.pipeline.jobs.audit.anomalies import INDETERMINATE, NO_EFFECTS
+from purgatory.pipeline.result_rows import counted
 
 JUDGED = ("sent", "acknowledged", "read", "committed", "applied")
 """The numbers of rows in the table `judged`."""
@@ -48,7 +49,7 @@ def basis_text(
         why = left_out_text(left_out) + " left out" if left_out else "the trace has no rows"
         return f"nothing was judged: {why}"
     numbers = ", ".join(f"{judged.get(name, 0):,} {name}" for name in JUDGED)
-    waited = f"{_counted(operations, 'operation')}, " if operations else ""
+    waited = f"{counted(operations, 'operation')}, " if operations else ""
     parts = [f"judged: {waited}{numbers}"]
     if left_out:
         parts.append(f"left out: {left_out_text(left_out)}")
@@ -62,7 +63,7 @@ def basis_text(
 def left_out_text(left_out: Sequence[Mapping[str, Any]]) -> str:
     """Bad rows and files in words: "3 rows (sends: wrong type)"."""
     return ", ".join(
-        f"{_counted(row['rows'], 'row') or _counted(row['files'], 'file')} "
+        f"{counted(row['rows'], 'row') if row['rows'] else counted(row['files'], 'file')} "
         f"({row['table'] or 'run.json'}: {row['reason']})"
         for row in left_out
     )
@@ -83,7 +84,3 @@ def unchecked_of(audit: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         for row in audit
         if not row["count"] and row["verdict"] == INDETERMINATE
     }
-
-
-def _counted(number: int, thing: str) -> str:
-    return f"{number:,} {thing}{'' if number == 1 else 's'}" if number else ""

@@ -110,10 +110,21 @@ def settings_rows(configuration: Configuration) -> Mapping[str, list[tuple[objec
 
 
 def _runs(configuration: Configuration) -> Iterator[tuple[str | None, RunConfiguration]]:
+    if configuration is None:
+        return
     if isinstance(configuration, RunConfiguration):
         yield None, configuration
-    elif configuration is not None:
+    elif isinstance(configuration, Mapping):
         yield from configuration.items()
+    else:
+        raise _wrong_configuration(configuration)
+
+
+def _wrong_configuration(given: object) -> TypeError:
+    return TypeError(
+        f"configuration must be a RunConfiguration, not {given!r}; what is expected is given as "
+        "expect=['once']"
+    )
 
 
 def expected_by_anomaly(expect: Sequence[str]) -> Mapping[str, str]:
@@ -140,7 +151,13 @@ def expectation_names(expect: str | Sequence[str]) -> Sequence[str]:
 
 
 def observed(configuration: RunConfiguration | None) -> RunConfiguration:
-    """The configuration of a run that brokers or a proxy observed."""
+    """The configuration of a run that brokers or a proxy observed.
+
+    Raises:
+        TypeError: it is none, such as an expectation.
+    """
+    if configuration is not None and not isinstance(configuration, RunConfiguration):
+        raise _wrong_configuration(configuration)
     return replace(configuration or RunConfiguration(), observed=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,12 +13,15 @@ import pytest
 from purgatory.pipeline.errors import PipelineError
 from purgatory.pipeline.report.findings import Results
 from purgatory.pipeline.report.report import report_page
-from purgatory.sweeps.page import swept_sections
+from purgatory.sweeps.basis import SweepBasis
+from purgatory.sweeps.page import read_results
 from tests.browser.pipeline.browsing import headless_browser
 from tests.browser.pipeline.test_report_page import CUT_OFF
 
+HALF = SweepBasis(scenarios=3, failed=1, operations=6, records=2)
 
-def write_sweep(folder: Path) -> Path:
+
+def write_sweep(folder: Path, basis: SweepBasis | None = HALF) -> Path:
     """The results of a sweep over two settings, the rows of its heat map in no order."""
     rows = [
         {
@@ -43,6 +47,9 @@ def write_sweep(folder: Path) -> Path:
     (folder / "heatmaps").mkdir(parents=True)
     pq.write_table(pa.Table.from_pylist(rows), folder / "heatmaps" / "part-0.parquet")
     (folder / "answers.json").write_text(json.dumps([]), encoding="utf-8")
+    failures = [{"settings": "followers.lag_ms = 10", "seed": 3, "error": "ScenarioError: many"}]
+    judged = {} if basis is None else {"basis": asdict(basis), "failures": failures[: basis.failed]}
+    (folder / "sweep.json").write_text(json.dumps(judged), encoding="utf-8")
     return folder
 
 
@@ -54,7 +61,7 @@ def _run() -> dict[str, object]:
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_browser_draws_the_heatmaps_in_the_report(tmp_path: Path, width: int) -> None:
-    sections = swept_sections(write_sweep(tmp_path / "my <sweep>"))
+    sections = read_results(write_sweep(tmp_path / "my <sweep>")).sections()
     page = tmp_path / "report.html"
     page.write_text(report_page(Results([_run()]), [sections]), encoding="utf-8")
     with headless_browser(tmp_path / "profile") as browser:
@@ -62,20 +69,25 @@ def test_a_browser_draws_the_heatmaps_in_the_report(tmp_path: Path, width: int) 
         assert browser.console == []
         headings = browser.evaluate("[...document.querySelectorAll('h2')].map(e => e.textContent)")
         assert headings == ["Sweep my <sweep>", "In short"]
+        verdict = browser.evaluate("document.querySelector('h2 + .verdict').textContent")
+        assert verdict == (
+            "Judged: 2 of 3 scenarios, 6 operations, 2 records; left out: 1 scenario (failed)."
+        )
+        assert "ScenarioError: many" in browser.evaluate("document.body.innerText")
         assert browser.evaluate("document.querySelectorAll('.heatmaplayer image').length") == 1
         assert browser.evaluate(CUT_OFF) == []
         assert browser.evaluate("document.documentElement.scrollWidth") == width
 
 
-@pytest.mark.parametrize("lacking", ["heatmaps", "answers.json", "answer"])
+@pytest.mark.parametrize("lacking", ["heatmaps", "answers.json", "sweep.json", "answer"])
 def test_folder_without_a_sweep_is_an_error(tmp_path: Path, lacking: str) -> None:
     folder = write_sweep(tmp_path / "sweep")
     if lacking == "heatmaps":
         (folder / "heatmaps" / "part-0.parquet").unlink()
         (folder / "heatmaps").rmdir()
-    elif lacking == "answers.json":
-        (folder / "answers.json").unlink()
+    elif lacking.endswith(".json"):
+        (folder / lacking).unlink()
     else:
         (folder / "answers.json").write_text("[", encoding="utf-8")
     with pytest.raises(PipelineError, match=r"holds no results of a sweep .*; make them with"):
-        swept_sections(folder)
+        read_results(folder)
