@@ -200,8 +200,9 @@ class GroupManager:
         """Handle a heartbeat of a member of a streams group, as ``consumer_heartbeat``."""
         group_id = request.group_id
         try:
+            if group_id:
+                self._check_committed(self._partition(group_id))
             request.check()
-            self._check_committed(self._partition(group_id))
             if group_id not in self.streams.groups:
                 classic = self.classic.groups.get(group_id)
                 is_in_use = classic is not None and classic.state is not GroupState.EMPTY
