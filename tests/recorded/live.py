@@ -96,12 +96,12 @@ class _Comparison:
 
         Ours runs in a process, which holds none of them up.
         """
-        await warm_up(HOST, self._kafka.port)
         together = [seed for seed in reversed(seeds) if not kills_brokers(seed)]
         alone = [seed for seed in reversed(seeds) if kills_brokers(seed)]
         with ProcessPoolExecutor(1, get_context("spawn")) as replays:
             placement = await asyncio.get_running_loop().run_in_executor(replays, our_placement)
             await place(HOST, self._kafka.port, placement)
+            await warm_up(HOST, self._kafka.port)
             await asyncio.gather(*(self._take(together, replays) for _ in range(at_once)))
             await self._take(alone, replays)
 

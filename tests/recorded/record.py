@@ -91,8 +91,8 @@ def _record(version: str, only: Sequence[str], port: int) -> None:
 async def _run_all(
     names: Sequence[str], kafka: RealKafka, run: str, placement: Placement
 ) -> Mapping[str, list[Step]]:
-    await warm_up(HOST, kafka.port)
     await place(HOST, kafka.port, placement)
+    await warm_up(HOST, kafka.port)
     found: dict[str, list[Step]] = {}
     free = asyncio.Semaphore(_AT_ONCE)
 

@@ -415,7 +415,7 @@ class InFlightRecords:
         must_persist = False
         start = self.start_offset
         for first, last, record_state in (
-            (max(first, start), last, of) for first, last, of in ranges
+            (max(first, start), last, of) for first, last, of in ranges if last >= start
         ):
             if record_state is AcknowledgeType.RENEW:
                 self._runs.change(first, last, lambda run: run._replace(lock=renewal))

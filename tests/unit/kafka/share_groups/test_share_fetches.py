@@ -214,6 +214,17 @@ def test_fetch_beyond_the_log_ends_at_once(world: ShareWorld) -> None:
     assert [tuple(one) for one in waiting[0].acquired] == [(3, 3, 1)]
 
 
+def test_acknowledgement_before_the_start_is_not_persisted(world: ShareWorld) -> None:
+    world.produce(3)
+    assert world.acquired("a") == [(0, 2, 1)]
+    assert world.say("a", 0, 1, ACCEPT) == DONE
+    writes = world.store.writes
+    assert world.say("a", 0, 1, RELEASE) == world.say("b", 1, 1, REJECT) == DONE
+    assert world.store.writes == writes, "as in Kafka: nothing has changed"
+    assert world.say("a", 0, 2, RELEASE) == DONE
+    assert world.store.writes == writes + 1
+
+
 def test_acknowledgement_is_unknown_where_no_state_was_read(world: ShareWorld) -> None:
     world.produce(1)
     world.store.error = ErrorCode.INVALID_REQUEST
