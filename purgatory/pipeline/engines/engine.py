@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from purgatory.pipeline.engines.result_folder import OutputFolder
+    from purgatory.pipeline.ingest.column_mapping import GivenMapping
     from purgatory.pipeline.ingest.trace_set import RowCheck
     from purgatory.pipeline.jobs.chain import Statement
 
@@ -82,7 +83,7 @@ class RunOptions:
         master: the Spark master; DuckDB has none.
         overwrite: replace earlier results.
         progress: show progress on standard error; None: only on a terminal.
-        mapping: the file that maps columns of other names.
+        mapping: of columns of other names, as data or as the path of a file.
         strict: fail at a bad row or file; otherwise it is quarantined and counted.
         memory: bytes that DuckDB may use before it spills to disk, or the heap of Spark's driver;
             None: a share of the memory of the machine or container, or Spark's own setting.
@@ -91,7 +92,7 @@ class RunOptions:
     master: str = "local[*]"
     overwrite: bool = False
     progress: bool | None = False
-    mapping: Path | None = None
+    mapping: GivenMapping = None
     strict: bool = False
     memory: int | None = None
 

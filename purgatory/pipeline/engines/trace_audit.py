@@ -16,8 +16,8 @@ from purgatory.pipeline.signals import defer_signals
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from os import PathLike
-    from pathlib import Path
 
+    from purgatory.pipeline.ingest.column_mapping import GivenMapping
     from purgatory.trace.effects import GivenEffect
 
 
@@ -28,7 +28,7 @@ def audit(
     witnesses: int = WITNESSES,
     effects: Iterable[GivenEffect] | None = None,
     progress: bool | None = False,
-    mapping: Path | None = None,
+    mapping: GivenMapping = None,
     strict: bool = False,
     memory: int | None = None,
 ) -> Findings:

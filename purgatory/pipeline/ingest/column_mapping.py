@@ -15,6 +15,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,30 @@ class Source:
 
 ColumnMapping = Mapping[str, Mapping[str, Source]]
 """The sources of each table's columns that don't stand under their own names."""
+
+
+GivenMapping = ColumnMapping | Mapping[str, Any] | str | PathLike[str] | None
+"""A mapping, the data of one, or its file; None: no column has another name."""
+
+
+def mapping_of(given: GivenMapping) -> ColumnMapping:
+    """The mapping that a user gave.
+
+    Raises:
+        TraceError: as `read_mapping` and `parse_mapping` have it.
+    """
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        return read_mapping(Path(given))
+    sources = [
+        source
+        for columns in given.values()
+        for source in (columns.values() if isinstance(columns, Mapping) else [columns])
+    ]
+    if sources and all(isinstance(source, Source) for source in sources):
+        return given
+    return parse_mapping(given)
 
 
 def read_mapping(path: Path) -> ColumnMapping:

@@ -48,6 +48,7 @@ from purgatory.pipeline.ingest.trace_set import (
     RowCheck,
     Trace,
     TraceSet,
+    examples_of,
     first_error,
     quarantine_row,
 )
@@ -109,16 +110,21 @@ def read_tables(
             rows = " UNION ALL ".join([f"FROM {target}", *views])
             connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {rows}")
     _require_distinct_ids(connection)
-    bad = connection.execute(
-        'SELECT run_id, "table", reason, count(*) FROM quarantine WHERE line IS NOT NULL '
-        "GROUP BY ALL"
-    ).fetchall()
+    bad = (
+        connection.execute(
+            'SELECT run_id, "table", reason, count(*) AS number, '
+            "min({'file': file, 'line': line, 'detail': detail}) AS first "
+            "FROM quarantine WHERE line IS NOT NULL GROUP BY ALL"
+        )
+        .to_arrow_table()
+        .to_pylist()
+    )
     last_ends_us = {}
     if "operations" in names:
         ends = connection.execute("SELECT run_id, max(end_us) FROM operations GROUP BY run_id")
         last_ends_us = dict(ends.fetchall())
-    counts = {(run_id, table, reason): number for run_id, table, reason, number in bad}
-    return RowCheck({}, counts, quarantined, last_ends_us, texts)
+    counts = {(row["run_id"], row["table"], row["reason"]): row["number"] for row in bad}
+    return RowCheck({}, counts, quarantined, last_ends_us, texts, examples_of(bad))
 
 
 def require_none(connection: duckdb.DuckDBPyConnection) -> None:

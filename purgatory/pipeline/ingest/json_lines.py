@@ -179,6 +179,11 @@ class JsonLines:
         self._times = frozenset(
             source.name for source in sources.values() if source.name is not None and source.is_time
         )
+        self._numbers = frozenset(
+            source.name
+            for name, source in sources.items()
+            if source.name is not None and not source.takes_texts and kinds[name] in _BITS
+        )
         name_of_field = {
             source.name: name for name, source in sources.items() if source.name is not None
         }
@@ -200,7 +205,8 @@ class JsonLines:
         """The lines of a file, which is read in pieces; empty lines are no rows."""
         first = 1
         csv = path.suffix == CSV
-        for lines in csv_lines(path, self._texts, self._times) if csv else _line_blocks(path):
+        texts = csv_lines(path, self._texts, self._times, self._numbers) if csv else None
+        for lines in texts or _line_blocks(path):
             stripped = [line.strip(_BLANKS) for line in lines]
             numbers = [number for number, line in enumerate(stripped, first) if line]
             if numbers:

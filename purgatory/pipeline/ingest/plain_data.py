@@ -159,6 +159,7 @@ def peek_json(path: TracePath, column: str | None) -> tuple[list[str], object]:
 
 
 CSV = ".csv"
+_ZEROS = re.compile(r"(?<=[0-9])\.0+$")
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,18})")
 _WORDS: Mapping[str, Any] = {"true": True, "True": True, "false": False, "False": False}
 _LINES = 20_000
@@ -179,7 +180,10 @@ def peek_csv(path: Path, column: str | None) -> tuple[list[str], object]:
 
 
 def csv_lines(
-    path: Path, texts: frozenset[str] = frozenset(), times: frozenset[str] = frozenset()
+    path: Path,
+    texts: frozenset[str] = frozenset(),
+    times: frozenset[str] = frozenset(),
+    numbers: frozenset[str] = frozenset(),
 ) -> Iterator[list[bytes]]:
     """The rows of a file of CSV as lines of JSON; an empty cell is null. O(bytes).
 
@@ -187,13 +191,15 @@ def csv_lines(
         path: the file; its first line has the names.
         texts: the columns whose numbers stay texts.
         times: those whose cells may be dates with times, as ISO 8601 has them.
+        numbers: those whose cells may be whole numbers such as 1.0, as pandas writes them beside
+            empty cells.
     """
     with path.open(encoding="utf-8-sig", newline="", errors="replace") as file:
         rows = csv.reader(file)
         names = next(rows, [])
         lines = [b""]  # the names' line, which is no row
         for row in rows:
-            lines.append(_json_line(names, row, texts, times) if row else b"")
+            lines.append(_json_line(names, row, texts, times, numbers) if row else b"")
             if len(lines) >= _LINES:
                 yield lines
                 lines = []
@@ -201,12 +207,20 @@ def csv_lines(
 
 
 def _json_line(
-    names: Sequence[str], row: Sequence[str], texts: frozenset[str], times: frozenset[str]
+    names: Sequence[str],
+    row: Sequence[str],
+    texts: frozenset[str],
+    times: frozenset[str],
+    numbers: frozenset[str],
 ) -> bytes:
     if len(row) != len(names):
         return ",".join(row).replace("\n", " ").encode()  # torn
     cells = {
-        name: cell if name in texts else _time(cell) if name in times else _cell(cell)
+        name: cell
+        if name in texts
+        else _time(cell)
+        if name in times
+        else _cell(_ZEROS.sub("", cell) if name in numbers else cell)
         for name, cell in zip(names, row, strict=True)
         if cell
     }

@@ -26,6 +26,9 @@ JSON_OPTIONS = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 TIMESTAMP = "timestamp"
 """The type of a point in time, which is read as microseconds since 1970."""
 
+_MOST_EXACT = 2**53
+"""The greatest whole number below which a double has each."""
+
 _DIGITS = 15
 """The number of hexadecimal digits of a text's MD5 in its number: 60 bits."""
 
@@ -171,7 +174,11 @@ def parquet_cell(
         return Cell(column)
     if file_kind == TIMESTAMP:
         return Cell(f"unix_micros({column})")
-    return _typed_cell(column, f"TRY_CAST({column} AS {dialect.type(kind)})")
+    number = f"TRY_CAST({column} AS {dialect.type(kind)})"
+    if file_kind in ("float", "double"):
+        exact = f"{number} = {column} AND abs({column}) <= {_MOST_EXACT}"
+        number = f"CASE WHEN {exact} THEN {number} END"
+    return _typed_cell(column, number)
 
 
 def json_cell(source: Source, kind: str, row: str, line: str) -> Cell:

@@ -24,10 +24,9 @@ from purgatory.pipeline.engines.spark.connect import local_table
 from purgatory.pipeline.engines.spark.job_threads import job_threads
 from purgatory.pipeline.errors import TraceError
 from purgatory.pipeline.ingest.column_mapping import (
-    ColumnMapping,
+    GivenMapping,
     Source,
-    parse_mapping,
-    read_mapping,
+    mapping_of,
     sources_of,
 )
 from purgatory.pipeline.ingest.hadoop_files import HadoopFiles
@@ -50,10 +49,12 @@ from purgatory.pipeline.ingest.row_rules import (
 )
 from purgatory.pipeline.ingest.stores import TracePath, parse_location, resolve_locations
 from purgatory.pipeline.ingest.trace_set import (
+    FIRST_BAD_ROWS,
     QUARANTINE,
     RowCheck,
     Trace,
     TraceSet,
+    examples_of,
     first_error,
     quarantine_row,
     read_trace_set,
@@ -439,7 +440,6 @@ _PRODUCER = ("group", "acks", "idempotence", "max_in_flight", "retries", "single
 _CONSUMER = ("group", "assignment", "isolation")
 
 Path_ = str | PathLike[str]
-Mapping_ = ColumnMapping | Mapping[str, Any] | Path_ | None
 
 
 @dataclass(frozen=True)
@@ -483,7 +483,7 @@ def require_none(quarantine: DataFrame) -> None:
 def read_traces(
     session: SparkSession,
     paths: Path_ | Sequence[Path_],
-    mapping: Mapping_ = None,
+    mapping: GivenMapping = None,
     *,
     strict: bool = False,
 ) -> TraceTables:
@@ -508,7 +508,7 @@ def read_traces(
     locations = resolve_locations(
         lambda: HadoopFiles(session), [parse_location(os.fspath(root)) for root in roots]
     )
-    trace_set = read_trace_set(locations, _mapping(mapping), strict=strict)
+    trace_set = read_trace_set(locations, mapping_of(mapping), strict=strict)
     tables = trace_tables(session, trace_set)
     if strict:
         tables.require_clean()
@@ -530,7 +530,7 @@ def trace_tables(session: SparkSession, trace_set: TraceSet) -> TraceTables:
 def check_rows(
     session: SparkSession, trace_set: TraceSet, table_rows: Mapping[str, TableRows]
 ) -> RowCheck:
-    """Check all rows of some tables in one pass; in two where ids are texts.
+    """Check all rows of some tables in one pass; in two where ids are texts, or rows are bad.
 
     Raises:
         TraceError: two texts became the same number.
@@ -556,7 +556,11 @@ def check_rows(
     quarantined = [file for file in trace_set.quarantined if file.table in (None, *tables)]
     if has_texts:
         require_distinct_ids(id_texts(session, trace_set.traces, tables))
-    return RowCheck(good, bad, quarantined, last_ends_us, has_texts)
+    examples = {}
+    if bad:
+        rows = reduce(DataFrame.unionAll, [rows.bad() for rows in table_rows.values()])
+        examples = examples_of(session.sql(FIRST_BAD_ROWS, quarantine=rows).toArrow().to_pylist())
+    return RowCheck(good, bad, quarantined, last_ends_us, has_texts, examples)
 
 
 def _row_counts(rows: TableRows) -> list[dict[str, Any]]:
@@ -577,21 +581,6 @@ def quarantine_table(
     if quarantined:
         bad.append(local_table(session, quarantined, spark_columns(QUARANTINE)))
     return reduce(DataFrame.unionAll, bad)
-
-
-def _mapping(mapping: Mapping_) -> ColumnMapping:
-    if mapping is None:
-        return {}
-    if not isinstance(mapping, Mapping):
-        return read_mapping(Path(mapping))
-    sources = [
-        source
-        for columns in mapping.values()
-        for source in (columns.values() if isinstance(columns, Mapping) else [columns])
-    ]
-    if sources and all(isinstance(source, Source) for source in sources):
-        return mapping
-    return parse_mapping(mapping)
 
 
 def _run(trace: Trace) -> tuple[Any, ...]:

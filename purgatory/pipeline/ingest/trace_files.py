@@ -209,6 +209,7 @@ UNFINISHED = ".parquet.part"
 _PARTS = "part-*.parquet"
 _CHUNK_BYTES = 1 << 20
 
+_FLOATS = ("float", "double")  # as pandas has numbers beside missing ones
 _WHOLE = ("tinyint", "smallint", "int", "bigint", "decimal(20,0)")
 _SPARK_KINDS = {
     "int8": "tinyint",
@@ -380,7 +381,7 @@ def _check_kind(path: TracePath, source: Source, kind: str, found: str, rows: in
         is_right = is_right or found in (*_WHOLE, "boolean")
     elif kind in _WHOLE:
         is_time = found == TIMESTAMP and source.is_time
-        is_right = is_right or found in _WHOLE or is_time
+        is_right = is_right or found in (*_WHOLE, *_FLOATS) or is_time
     if not is_right:
         raise PartError(
             f"{path}: the column {source.name!r} must be {kind}, and is {found}", "wrong type", rows

@@ -471,6 +471,23 @@ def quarantine_row(file: QuarantinedFile) -> tuple[str | int | None, ...]:
     return (file.run_id, file.table, where, None, file.rows, file.reason, detail, None)
 
 
+FIRST_BAD_ROWS = """
+    SELECT run_id, `table`, reason, min(struct(file, line, detail)) AS first
+    FROM {quarantine} WHERE line IS NOT NULL GROUP BY run_id, `table`, reason
+"""
+"""The rows of `examples_of`, in Spark's SQL."""
+
+
+def examples_of(rows: Sequence[Row]) -> dict[tuple[str, str, str], str]:
+    """The first bad rows in words, by run, table and reason."""
+    return {
+        (row["run_id"], row["table"], row["reason"]): "{file}:{line}: {detail}".format(
+            **row["first"]
+        )
+        for row in rows
+    }
+
+
 def first_error(file: str, line: int | None, reason: str, detail: str) -> TraceError:
     """The error for the first bad row or file, where none is allowed."""
     location = file if line is None else f"{file}:{line}"
@@ -487,6 +504,7 @@ class RowCheck:
         quarantined: files that are left out as a whole.
         last_ends_us: when the last operation of each run ended.
         has_texts: whether ids are texts.
+        examples: the first bad row of each run, table and reason: its place, and what is wrong.
     """
 
     good: Mapping[str, Mapping[str, int]]
@@ -494,6 +512,7 @@ class RowCheck:
     quarantined: Sequence[QuarantinedFile]
     last_ends_us: Mapping[str, int]
     has_texts: bool = False
+    examples: Mapping[tuple[str, str, str], str] = field(default_factory=dict)
 
     @property
     def is_clean(self) -> bool:
@@ -517,10 +536,15 @@ class RowCheck:
         ]
 
     def left_out(self) -> list[Row]:
-        """The counts of each run, by `run_id`, `table` and `reason`; `details` are of files."""
+        """The counts of each run, by `run_id`, `table` and `reason`.
+
+        `details` has what is wrong with each file that is left out, or with the first bad row.
+        """
         runs = {run_id for run_id, _, _ in self.bad} | {file.run_id for file in self.quarantined}
         counts = {run_id: self._of(run_id).counts() for run_id in sorted(runs)}
-        details: dict[tuple[str, str | None, str], list[str]] = {}
+        details: dict[tuple[str, str | None, str], list[str]] = {
+            key: [example] for key, example in self.examples.items()
+        }
         for file in self.quarantined:
             details.setdefault((file.run_id, file.table, file.reason), []).append(file.detail)
         return [

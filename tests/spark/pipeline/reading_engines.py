@@ -27,13 +27,14 @@ class FoundRows:
     """The rows that an engine read of some traces.
 
     `quarantine` is in the order of file and line, `counts` of table and reason; `complete` has a
-    truth value for each run.
+    truth value for each run, `left_out` the first bad row of each run, table and reason.
     """
 
     rows: Callable[[str], Rows]
     quarantine: Rows
     counts: Sequence[Row]
     complete: Mapping[str, bool]
+    left_out: Sequence[Row]
 
 
 class ReadingEngine(ABC):
@@ -58,15 +59,17 @@ class ReadingSpark(ReadingEngine):
         roots, read = _asked(paths, mapping)
         trace_set = read_trace_set(roots, read, strict=strict)
         found: TraceTables = read_traces(self.session, paths, mapping, strict=strict)
+        check = check_rows(
+            self.session,
+            trace_set,
+            {name: TableRows(self.session, trace_set.traces, name) for name in TABLES},
+        )
         return FoundRows(
             lambda table: getattr(found, table).toArrow().to_pylist(),
             sorted(found.quarantine.toArrow().to_pylist(), key=_place),
-            check_rows(
-                self.session,
-                trace_set,
-                {name: TableRows(self.session, trace_set.traces, name) for name in TABLES},
-            ).counts(),
+            check.counts(),
             {row.run_id: row.complete for row in found.runs.collect()},
+            check.left_out(),
         )
 
 
@@ -87,7 +90,13 @@ class ReadingDuckdb(ReadingEngine):
             return listed
 
         complete = {trace.run_id: trace.complete for trace in found.traces}
-        return FoundRows(rows, sorted(rows("quarantine"), key=_place), tables.counts(), complete)
+        return FoundRows(
+            rows,
+            sorted(rows("quarantine"), key=_place),
+            tables.counts(),
+            complete,
+            tables.left_out(),
+        )
 
 
 def _asked(

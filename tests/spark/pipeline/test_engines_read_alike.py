@@ -64,6 +64,7 @@ def test_both_engines_read_plain_data_of_any_columns(spark: SparkSession, tmp_pa
         "january": {"sends": place, "reads": place},
         "february": {"sends": place, "reads": place},
         "march": {"sends": {**place, "outcome": "ok", "acks": 1}, "reads": place},
+        "floats": {"sends": {**place, "offset": 2.0}, "reads": {**place, "offset": 2.5}},
         "april": {"sends": {**place, "run_id": "spring"}, "reads": {**place, "applied": True}},
     }
     for folder, rows in tables.items():
@@ -79,10 +80,15 @@ def test_both_engines_read_plain_data_of_any_columns(spark: SparkSession, tmp_pa
         "january": ("unknown", -1),
         "february": ("unknown", -1),
         "march": ("ok", 1),
+        "floats": ("unknown", -1),
         "spring": ("unknown", -1),
     }
     traces = read_trace_set([tmp_path]).traces
-    assert len(TableRows(spark, traces, "sends")._files) == 3
+    assert len(TableRows(spark, traces, "sends")._files) == 4
+    [wrong] = by_spark.left_out
+    assert (wrong["run_id"], wrong["reason"]) == ("floats", "wrong type")
+    path = tmp_path / "floats" / "reads.parquet"
+    assert wrong["details"] == [f"{path}:1: offset is of another type, or out of bounds"]
 
 
 def check_alike(left: FoundRows, right: FoundRows) -> None:
@@ -90,6 +96,7 @@ def check_alike(left: FoundRows, right: FoundRows) -> None:
     assert _with_parsed(left.quarantine) == _with_parsed(right.quarantine)
     assert left.counts == right.counts
     assert left.complete == right.complete
+    assert left.left_out == right.left_out
     for table in TABLES:
         assert sorted(left.rows(table), key=str) == sorted(right.rows(table), key=str), table
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -102,6 +103,21 @@ def test_plain_data_is_audited(kind: str, in_folders: bool, tmp_path: Path, mapp
     assert {one.anomaly for one in found.undecided} == set()
 
 
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_whole_numbers_may_be_floats_as_pandas_has_them(kind: str, tmp_path: Path) -> None:
+    place = {"topic": "orders", "partition": 0}
+    sends = [
+        {**place, "partition": 0.0, "offset": offset, "value_id": n, "outcome": "ok"}
+        for n, offset in enumerate([0.0, None, 2.0, 3.5])
+    ]
+    WRITERS[kind](tmp_path / f"sends.{kind}", sends)
+    WRITERS[kind](tmp_path / f"reads.{kind}", [{**place, "offset": 2, "value_id": 2}])
+    found = purgatory.audit(tmp_path, expect=["no-loss"])
+    assert found.basis.startswith("judged: 3 sent, 3 acknowledged, 1 read")
+    assert "left out: 1 row (sends: wrong type)" in found.basis
+    assert found.count("lost_write") == 1, "no one knows where the second was stored"
+
+
 def test_expectation_without_its_columns_is_not_decided(tmp_path: Path, mapping: Path) -> None:
     write_csv(tmp_path / "sends.csv", SENDS)
     write_csv(tmp_path / "reads.csv", READS)
@@ -125,6 +141,29 @@ def test_columns_that_are_missing_are_named_at_once(tmp_path: Path) -> None:
     assert "It has topic, shard, place, id" in " ".join(details[:2])
     with pytest.raises(TraceError, match=r"sends lacks value_id .* partition"):
         read_trace_set([folder], strict=True)
+
+
+def test_first_bad_row_of_each_reason_is_shown(tmp_path: Path) -> None:
+    row = {"topic": "orders", "partition": 0, "offset": 0, "value_id": "a"}
+    write_csv(tmp_path / "sends.csv", [{**row, "outcome": "success"}, {**row, "outcome": "done"}])
+    write_csv(tmp_path / "reads.csv", [row])
+    result = CliRunner().invoke(program, ["audit", str(tmp_path), "--engine", "duckdb"])
+    assert "left out: 2 rows (sends: unknown value)" in result.output.splitlines()[0]
+    assert f"\n  {tmp_path / 'sends.csv'}:2: outcome is success" in result.output
+    assert "done" not in result.output
+
+
+def test_mapping_may_be_data_or_the_path_of_a_file(tmp_path: Path, mapping: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    write_csv(folder / "sends.csv", SENDS)
+    write_csv(folder / "reads.csv", READS)
+    for given in (mapping, str(mapping), tomllib.loads(MAPPING)):
+        assert purgatory.audit(folder, mapping=given).basis.startswith("judged: 3 sent, 3 ack")
+    with pytest.raises(
+        TraceError, match=r"mapping: sends\.offse: there is no such column; did you"
+    ):
+        purgatory.audit(folder, mapping={"sends": {"offse": "place"}})
 
 
 def test_torn_row_of_csv_is_quarantined_by_its_line(tmp_path: Path, mapping: Path) -> None:

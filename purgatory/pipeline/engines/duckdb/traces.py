@@ -22,7 +22,7 @@ from purgatory.pipeline.engines.result_folder import (
     uri_output_folder,
 )
 from purgatory.pipeline.engines.traces import OpenedTraces
-from purgatory.pipeline.ingest.column_mapping import read_mapping
+from purgatory.pipeline.ingest.column_mapping import mapping_of
 from purgatory.pipeline.ingest.duckdb_reader import read_tables, require_none
 from purgatory.pipeline.ingest.store_copies import local_copies
 from purgatory.pipeline.ingest.stores import Uri, resolve_locations, without_hadoop
@@ -138,7 +138,7 @@ def open_traces(
         PipelineError: a trace, the output folder or the room is not as it must be, or, strict,
             anything in the traces is bad; `out` is then unchanged.
     """
-    columns = None if run_options.mapping is None else read_mapping(run_options.mapping)
+    columns = mapping_of(run_options.mapping)
     locations = [without_hadoop(root) for root in roots]
     trace_set = read_trace_set(
         resolve_locations(_s3, locations), columns, strict=run_options.strict, tables=job.reads

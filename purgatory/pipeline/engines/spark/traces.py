@@ -21,7 +21,7 @@ from purgatory.pipeline.engines.spark.connect import is_connect
 from purgatory.pipeline.engines.spark.session import is_on_loopback, spark_session
 from purgatory.pipeline.engines.spark.sql_engine import SparkEngine, sql_settings
 from purgatory.pipeline.engines.traces import OpenedTraces
-from purgatory.pipeline.ingest.column_mapping import read_mapping
+from purgatory.pipeline.ingest.column_mapping import mapping_of
 from purgatory.pipeline.ingest.hadoop_files import HadoopFiles
 from purgatory.pipeline.ingest.spark_reader import (
     TableRows,
@@ -98,7 +98,7 @@ def open_traces(
         PipelineError: a trace, the output folder or the session is unusable, or, strict, anything
             in the traces is bad; `out` is then unchanged.
     """
-    columns = None if run_options.mapping is None else read_mapping(run_options.mapping)
+    columns = mapping_of(run_options.mapping)
     strict, overwrite = run_options.strict, run_options.overwrite
     local = [root for root in roots if isinstance(root, Path)]
     if len(local) < len(roots) or isinstance(out, Uri):
