@@ -116,7 +116,7 @@ def _name(program: Program) -> str:
     return f"{program.__module__.rsplit('.', 1)[-1]}.{program.__qualname__}"
 
 
-SEEDS = (1, 2, 3, 4, 5, 6, 101, 1054, 1063, 1064, 1115, 10_005)
+SEEDS = (1, 2, 3, 4, 5, 6, 101, 1054, 1063, 1064, 1115, 1165, 10_005)
 """The random sequences that are recorded, too: a few, and those that found a difference."""
 
 EXPIRATIONS = "expirations."
