@@ -135,13 +135,13 @@ def lacking_reasons(lacking: Mapping[str, Mapping[str, Sequence[str]]]) -> dict[
     return reasons
 
 
-def peek_json(path: TracePath, column: str | None) -> tuple[list[str], object]:
-    """The fields of the first lines of JSON, in their order, and the first value of one of them.
+def json_columns(path: TracePath) -> list[str]:
+    """The fields of the first lines of a file of JSON lines, in their order.
 
     Raises:
         OSError, EOFError: the file can't be read.
     """
-    rows = []
+    columns: dict[str, None] = {}
     with path.open("rb") as raw, gzip.open(raw) if path.name.endswith(".gz") else raw as file:
         for line in islice(file, _FIRST_LINES):
             try:
@@ -149,10 +149,8 @@ def peek_json(path: TracePath, column: str | None) -> tuple[list[str], object]:
             except (ValueError, RecursionError):
                 continue
             if isinstance(row, dict):
-                rows.append(row)
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    values = (row.get(column) for row in rows if column is not None)
-    return columns, next(filter(None, values), None)
+                columns.update(dict.fromkeys(row))
+    return list(columns)
 
 
 # CSV, as lines of JSON: the same rules hold for its rows.

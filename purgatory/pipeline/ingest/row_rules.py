@@ -281,7 +281,8 @@ def _rules(table: str) -> Iterator[Rule]:
     yield Rule(
         OTHER_RUN,
         "run_id IS DISTINCT FROM _run",
-        "concat('run_id is ', run_id, ', in the trace of ', coalesce(_run, 'no known run'))",
+        "concat('run_id is ', run_id, ', in the trace of ', coalesce(_run, 'no known run'), "
+        "', as its run.json or its folder has it')",
     )
     yield from RULES[table]
     for name in TABLES[table]:

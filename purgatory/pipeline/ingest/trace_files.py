@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from purgatory.pipeline.errors import TraceError
 from purgatory.pipeline.ingest.column_mapping import Source
-from purgatory.pipeline.ingest.plain_data import CSV, peek_csv, peek_json
+from purgatory.pipeline.ingest.plain_data import CSV, json_columns, peek_csv
 from purgatory.pipeline.ingest.row_rules import TIMESTAMP
 from purgatory.pipeline.ingest.stores import TracePath
 from purgatory.trace.trace_schema import DERIVED, NULLABLE, RUN_FILE, TABLES, version_error
@@ -326,12 +326,12 @@ def peek(path: TracePath, column: str | None) -> tuple[list[str], object]:
     """The columns of a file of plain data, in their order, and the first value of one of them.
 
     Returns:
-        No columns if the file can't be read; None if it lacks the column, or has no value near its
-        start.
+        No columns if the file can't be read; None if it lacks the column, has no value near its
+        start, or is of lines of JSON.
     """
     try:
         if path.name.endswith(JSON_ENDINGS):
-            return peek_json(path, column)
+            return json_columns(path), None
         if isinstance(path, Path) and path.suffix == CSV:
             return peek_csv(path, column)
         with path.open("rb") as content, pq.ParquetFile(content) as file:

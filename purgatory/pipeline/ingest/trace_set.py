@@ -352,7 +352,7 @@ def _read_plain(
     json_paths: Mapping[str, Sequence[TracePath]],
     mapping: ColumnMapping | None,
 ) -> tuple[str, dict[str, PlainTable]]:
-    """The run that the first row with one names, or the folder's name; and the tables' columns."""
+    """The run that the first row of Parquet or CSV names, or the folder; the tables' columns."""
     run_ids: list[str] = []
     columns: dict[str, list[str]] = {}
     for table in TABLES:
