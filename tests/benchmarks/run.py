@@ -52,6 +52,7 @@ BENCHMARKS = (
     "world_rivals",
     "pipeline_scale",
     "pipeline_start",
+    "capture_speed",
     "apply_speed",
     "apply_start",
     "stream_speed",

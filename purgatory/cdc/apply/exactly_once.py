@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from purgatory.cdc.apply.audit_log import AuditLog
 from purgatory.cdc.apply.operations import Item, Operation, execute, plan_operations
 from purgatory.cdc.apply.options import ApplyOptions
-from purgatory.cdc.apply.pending import PendingRecord, assign_positions
+from purgatory.cdc.apply.pending import IncompleteGroup, PendingRecord, assign_positions
 from purgatory.cdc.apply.repeats import Places, Repeats
 from purgatory.cdc.apply.schema_changes import SchemaChanges
 from purgatory.cdc.apply.shapes import RowShowsChangeError
@@ -132,6 +132,8 @@ class Writer:
         self._tables = TargetTables(target, options)
         self._schema_changes = SchemaChanges(target, options, self._tables)
         self.repeats = Repeats(target)
+        self.incomplete: dict[str, IncompleteGroup] = {}
+        """By topic: where it was found last, so that not each batch looks for it again."""
 
     def parse(self, records: Iterable[Record]) -> Batch:
         """Parse records, and quarantine malformed ones."""

@@ -86,6 +86,46 @@ class TxnGroup:
         return is_complete(len(numbers), max(numbers, default=None), max(expected, default=None))
 
 
+@dataclass(frozen=True)
+class IncompleteGroup:
+    """The first pending group of a topic, as long as it is incomplete: all others wait for it.
+
+    Args:
+        next_offsets: of the topic's partitions, when it was found incomplete.
+        sort_key: of its first record.
+        is_counted: whether it has a record that tells how many it has.
+    """
+
+    name: str
+    next_offsets: Mapping[int, int]
+    sort_key: tuple[int, int, int, int]
+    is_counted: bool
+
+    def stays(self, records: Iterable[PendingRecord]) -> bool:
+        """Whether it is the first one, and incomplete, with these new records too. O(records)."""
+        return all(
+            record.sort_key > self.sort_key
+            and (record.group != self.name or not (self.is_counted or record.expected is not None))
+            for record in records
+        )
+
+
+def first_incomplete(
+    groups: Sequence[TxnGroup], next_offsets: Mapping[int, int], *, is_counted: bool = False
+) -> IncompleteGroup | None:
+    """The first of the incomplete groups, if later records can be told not to complete it.
+
+    Args:
+        is_counted: whether records of it that are not in ``groups`` tell how many it has.
+    """
+    name = groups[0].name if groups else None
+    if name is None or name.startswith(_OPEN_TRANSACTION):
+        return None
+    records = groups[0].records
+    is_counted |= any(record.expected is not None for record in records)
+    return IncompleteGroup(name, dict(next_offsets), records[0].sort_key, is_counted)
+
+
 def is_complete(count: int, highest: int | None, expected: int | None) -> bool:
     """Whether a group with this count of distinct xoffsets, and this highest one, is complete."""
     if expected is None:

@@ -15,16 +15,19 @@ In memory are the records of one call, and `CHUNK_RECORDS` pending ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence, Sized
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
 from purgatory.cdc.apply.exactly_once import Applied, Batch, StopAtChangeError, Writer
 from purgatory.cdc.apply.operations import Item
 from purgatory.cdc.apply.pending import (
+    IncompleteGroup,
     PendingRecord,
     TxnGroup,
     assign_positions,
+    first_incomplete,
     group_records,
     is_complete,
     ready_groups,
@@ -32,6 +35,7 @@ from purgatory.cdc.apply.pending import (
 from purgatory.cdc.apply.tables import SchemaChangedError
 from purgatory.cdc.change import BOOTSTRAP_INSERT, ROW_KINDS, Record
 from purgatory.cdc.errors import ChangesError, QuarantineStopError
+from purgatory.cdc.targets.target import Target
 
 CHUNK_RECORDS = 5_000
 """The number of pending records in memory at a time."""
@@ -124,10 +128,16 @@ def _add_records(
             partition: last[:2] for partition, last in last_records.items() if last is not None
         }
         records = assign_positions(new, last_positions, by_transaction=True)
-        pending = _parse_pending(writer, batch, target.pending(topic, CHUNK_RECORDS + 1))
+        incomplete = writer.incomplete.pop(topic, None)
+        if incomplete is not None and not _stays(target, topic, incomplete, next_offsets, records):
+            incomplete = None
+        pending: list[PendingRecord] = []
+        if incomplete is None:
+            pending = _parse_pending(writer, batch, target.pending(topic, CHUNK_RECORDS + 1))
         is_drained = len(pending) <= CHUNK_RECORDS
+        groups: list[TxnGroup] = []
         ready: list[TxnGroup] = []
-        if is_drained:
+        if is_drained and incomplete is None:
             groups = group_records([*pending, *records], by_transaction=True)
             ready = ready_groups(groups, None if stop is None else stop.quarantined[:3])
         done = {record.sort_key for group in ready for record in group.records}
@@ -150,8 +160,30 @@ def _add_records(
                 target.store_offset(topic, partition, end)
         _check_completable(writer, topic, ends)
         writer.audit_log.log_progress({(topic, partition): end for partition, end in ends.items()})
+    if incomplete is not None:
+        incomplete = replace(incomplete, next_offsets=ends)
+    elif stop is None:
+        incomplete = first_incomplete(groups[len(ready) :], ends)
+    if incomplete is not None:
+        writer.incomplete[topic] = incomplete
     skipped = len(batch.items) - len(new)
     return applied + Applied(skipped=skipped, pending=len(records) - len(done)), is_drained
+
+
+def _stays(
+    target: Target,
+    topic: str,
+    incomplete: IncompleteGroup,
+    next_offsets: Mapping[int, int],
+    records: Sequence[PendingRecord],
+) -> bool:
+    """Whether all new records have to wait for the group that was incomplete before them."""
+    known = incomplete.next_offsets
+    if any(offset != known.get(partition, 0) for partition, offset in next_offsets.items()):
+        return False
+    return incomplete.stays(records) and any(
+        tuple(row[1:5]) == incomplete.sort_key for row in target.pending(topic, 1)
+    )
 
 
 def drain_pending(writer: Writer, topic: str, *, by_transaction: bool) -> Applied:
@@ -195,8 +227,12 @@ def _drain_chunk(
         else:
             first = groups[0].name if len(pending) == CHUNK_RECORDS else None
             is_stopped = stop is not None and stop.group == first
-            if first is None or is_stopped or not is_complete(*target.pending_group(topic, first)):
+            found = (0, None, None) if first is None else target.pending_group(topic, first)
+            if first is None or is_stopped or not is_complete(*found):
                 _check_completable(writer, topic, ends)
+                incomplete = first_incomplete(groups, ends, is_counted=found[2] is not None)
+                if by_transaction and stop is None and incomplete is not None:
+                    writer.incomplete[topic] = incomplete
                 return None
             applied = _apply_large_group(writer, topic, first)
         writer.audit_log.log_progress({(topic, partition): end for partition, end in ends.items()})

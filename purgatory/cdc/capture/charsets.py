@@ -1,7 +1,7 @@
 """The server's character sets: its conversion to Unicode, which Python's codecs differ from.
 
 A snapshot's values are converted by the server, the binlog's here: were the two not the same, a key
-could have two forms, and its row would never be deleted. The tables are MariaDB's own answers
+could have two forms, and its row would never be deleted. The tables are the servers' own answers
 (`tests/databases/cdc/capture/test_character_sets.py` asks it for every byte and pair of bytes).
 As there, a letter that has no Unicode becomes a question mark.
 """
@@ -18,7 +18,6 @@ from purgatory.cdc.capture.errors import CaptureError
 
 BINARY = "binary"
 _UNICODE = {
-    "gb18030": "gb18030",
     "ucs2": "utf-16-be",
     "utf16": "utf-16-be",
     "utf16le": "utf-16-le",
@@ -55,6 +54,10 @@ _MULTIPLE = {
     "cp932": ("cp932", _SHIFT_JIS),
     "eucjpms": ("euc_jp", _JIS),
     "euckr": ("cp949", rb"[\0-\x7f]|[\x81-\xfe][\x41-\x5a\x61-\x7a\x81-\xfe]"),
+    "gb18030": (
+        "gb18030",
+        rb"[\0-\x7f]|[\x81-\xfe](?:[\x40-\x7e\x80-\xfe]|[\x30-\x39][\x81-\xfe][\x30-\x39])",
+    ),
     "gb2312": ("gb2312", rb"[\0-\x7f]|[\xa1-\xf7][\xa1-\xfe]"),
     "gbk": ("gbk", rb"[\0-\x7f]|[\x81-\xfe][\x40-\x7e\x80-\xfe]"),
     "sjis": ("shift_jis", _SHIFT_JIS),
@@ -271,6 +274,9 @@ _CHANGED: dict[str, list[tuple[int, int, str]]] = {
         (0x8FF7A1, 94, "\ue468"), (0x8FF8A1, 94, "\ue4c6"), (0x8FF9A1, 94, "\ue524"),
         (0x8FFAA1, 94, "\ue582"), (0x8FFBA1, 94, "\ue5e0"), (0x8FFCA1, 94, "\ue63e"),
         (0x8FFDA1, 94, "\ue69c"), (0x8FFEA1, 94, "\ue6fa"),
+    ],
+    "gb18030": [
+        (0xA8BC, 1, "\u1e3f"), (0x8135F437, 1, "\ue7c7"),
     ],
     "sjis": [
         (0x815F, 1, "\\"),

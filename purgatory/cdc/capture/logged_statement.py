@@ -22,7 +22,7 @@ from purgatory.cdc.ddl.statements import (
 from purgatory.cdc.ddl.tokens import Kind, SqlError, SqlMode, Token, tokenize
 
 _UTF8MB4 = 45
-_MODES = sum(SqlMode)
+_MODES = sum(SqlMode) - SqlMode.MYSQL
 _XA_END = re.compile(r"XA\s+(COMMIT|ROLLBACK)\s+X'([0-9a-f]*)',X'([0-9a-f]*)',(\d+)", re.IGNORECASE)
 
 Name = tuple[str, str]
@@ -95,7 +95,7 @@ def xa_id(global_part: bytes, branch: bytes, form: int) -> bytes:
 def read_statement(event: StatementEvent) -> Statement:
     """The statement of an event."""
     raw = event.raw_query
-    mode = SqlMode(event.sql_mode & _MODES)
+    mode = SqlMode(event.sql_mode & _MODES | (SqlMode.MYSQL if event.is_mysql else 0))
     database = event.schema.decode("utf-8", "backslashreplace")
     # Statements that the server itself wrote have no character set.
     charset = _UTF8MB4 if event.character_set is None else event.character_set

@@ -38,7 +38,7 @@ from pymysqlreplication.row_event import (
 
 from purgatory.cdc.capture.errors import CaptureError, UnsupportedChangeError, source_error
 from purgatory.cdc.capture.records import Position
-from purgatory.cdc.capture.source import SourceAddress, SourceConnection, error_text
+from purgatory.cdc.capture.source import SourceAddress, SourceConnection, error_text, is_mariadb
 
 QUERY, EXECUTE_LOAD = 0x02, 0x12
 FORMAT_DESCRIPTION = 0x0F
@@ -124,6 +124,7 @@ class StatementEvent(BinLogEvent):  # type: ignore[misc]
         alter_phase: of an ALTER TABLE in two phases: "start", "commit" or "rollback"; else "".
         is_thread_specific: whether it used a temporary table, or the session's number.
         loads_file: whether it loads a file.
+        is_mysql: whether the server is MySQL, and not MariaDB.
     """
 
     def __init__(
@@ -131,6 +132,7 @@ class StatementEvent(BinLogEvent):  # type: ignore[misc]
     ) -> None:
         super().__init__(packet, size, table_map, connection, **settings)
         data: bytes = packet.read(size)
+        self.is_mysql = not is_mariadb(connection)
         self.is_thread_specific = bool(packet.flags & _THREAD_SPECIFIC_FLAG)
         self.loads_file = packet.event_type == EXECUTE_LOAD
         self.thread = int.from_bytes(data[0:4], "little")

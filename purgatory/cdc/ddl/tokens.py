@@ -18,7 +18,10 @@ from typing import NamedTuple
 
 
 class SqlMode(enum.IntFlag):
-    """The flags of sql_mode, as in the binlog, that affect how a statement is read."""
+    """The flags of sql_mode, as in the binlog, that affect how a statement is read.
+
+    MYSQL is none of them: the server is MySQL, to which MariaDB's executable comments are plain.
+    """
 
     NONE = 0
     REAL_AS_FLOAT = 1
@@ -27,6 +30,7 @@ class SqlMode(enum.IntFlag):
     MSSQL = 1 << 10
     MAXDB = 1 << 12
     NO_BACKSLASH_ESCAPES = 1 << 20
+    MYSQL = 1 << 63
 
 
 class Kind(enum.Enum):
@@ -52,7 +56,7 @@ class SqlError(Exception):
 _QUOTED = r"{0}(?:[^{0}\\]|\\.|{0}{0})*{0}"
 _QUOTED_WITHOUT_ESCAPES = r"{0}(?:[^{0}]|{0}{0})*{0}"
 _TOKEN = r"""(?P<skipped>[\ \t-\r]+ | \#[^\n]* | --(?=[\ \0-\x1f]|$)[^\n]*
-             | /\*M?!\d* | /\*(?!M?!).*?\*/ | \*/ )
+             | /\*EXECUTED\d* | /\*(?!EXECUTED).*?\*/ | \*/ )
       | (?P<text>TEXT)
       | (?P<name>NAME)
       | (?P<word>\d+(?:\.\d+)?[eE][+-]\d+ | \d+\.\d+(?:[eE]\d+)? | [\w$@\u0080-\uffff]+)
@@ -71,7 +75,12 @@ def _token_pattern(mode: SqlMode) -> re.Pattern[str]:
         names.append(_QUOTED_WITHOUT_ESCAPES.format('"'))
     else:
         texts.append(quoted.format('"'))
-    pattern = _TOKEN.replace("TEXT", "|".join(texts)).replace("NAME", "|".join(names))
+    executed = "!" if mode & SqlMode.MYSQL else "M?!"
+    pattern = (
+        _TOKEN.replace("EXECUTED", executed)
+        .replace("TEXT", "|".join(texts))
+        .replace("NAME", "|".join(names))
+    )
     return re.compile(pattern, re.DOTALL | re.VERBOSE)
 
 

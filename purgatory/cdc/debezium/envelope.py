@@ -38,6 +38,7 @@ from purgatory.cdc.ddl.statements import (
     statement_role,
     stop_step,
 )
+from purgatory.cdc.ddl.tokens import SqlMode
 from purgatory.cdc.debezium.schema_types import Column, columns_of, is_unavailable
 from purgatory.cdc.errors import MALFORMED, WRONG_TYPE, InvalidChangeError
 
@@ -362,9 +363,10 @@ def _statement(document: Mapping[str, Any], source: Mapping[str, Any], topic: st
     sql = _text(document, "ddl") if document.get("ddl") else ""
     database = document.get("databaseName")
     is_snapshot = source.get("snapshot") not in _NO_SNAPSHOT
-    if statement_role(sql) is not Role.SCHEMA:
+    mode = SqlMode.MYSQL if source["connector"] == "mysql" else SqlMode.NONE
+    if statement_role(sql, mode) is not Role.SCHEMA:
         return _mark()
-    found = schema_changes(sql, database if isinstance(database, str) else "")
+    found = schema_changes(sql, database if isinstance(database, str) else "", mode)
     if is_snapshot:
         found = [change for change in found if change.kind == "table-create"]
     if source["connector"] == "mariadb":

@@ -39,6 +39,17 @@ def mariadb() -> Iterator[MariaDb]:
         yield server
 
 
+@pytest.fixture(autouse=True)
+def usual_server(request: pytest.FixtureRequest) -> None:
+    """Skip a test that is marked as of MariaDB, of a version, where the server is another."""
+    mark = request.node.get_closest_marker("mariadb")
+    if mark is None:
+        return
+    server: MariaDb = request.getfixturevalue("mariadb")
+    if not server.is_mariadb(*mark.args):
+        pytest.skip(f"its statements are MariaDB's {' '.join(mark.args)}")
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of an empty database or schema, once of each kind."""

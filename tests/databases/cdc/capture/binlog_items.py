@@ -6,7 +6,6 @@ from typing import Any
 
 from purgatory.cdc.capture import parse_source_address
 from purgatory.cdc.capture.binlog import BinlogReader, SchemaStatement, Transaction
-from purgatory.cdc.capture.records import Position
 from purgatory.cdc.capture.source import TableFilter
 from tests.databases.cdc.mariadb import MariaDb
 
@@ -17,13 +16,12 @@ class Source:
     def __init__(self, mariadb: MariaDb, name: str) -> None:
         self.mariadb = mariadb
         self.name = name
-        self.run(f"CREATE OR REPLACE DATABASE {name}", database=None)
+        self.run(f"DROP DATABASE IF EXISTS {name}", f"CREATE DATABASE {name}", database=None)
         self.begin()
 
     def begin(self) -> None:
         """Read from here on."""
-        [(file, offset, *_)] = self.mariadb.rows("SHOW MASTER STATUS")
-        self.start = Position(file, int(offset))
+        self.start = self.mariadb.binlog_end()
 
     def run(self, *statements: str, database: str | None = "") -> None:
         """Run statements in one session, by default in the database."""

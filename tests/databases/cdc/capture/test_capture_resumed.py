@@ -31,7 +31,7 @@ from purgatory.cdc.capture.source import TableFilter
 from purgatory.kafka import TopicPartition
 from tests.databases.cdc.capture.capturing import Capturing
 from tests.databases.cdc.captured import Captured, in_source_order, rows_of
-from tests.databases.cdc.mariadb import MariaDb
+from tests.databases.cdc.mariadb import MariaDb, numbers
 from tests.databases.cdc.workload import ACCOUNTS, Workload
 
 _ROOT = Path(__file__).parents[4]
@@ -64,11 +64,6 @@ def assert_each_once_and_in_order(capturing: Capturing, start: Position) -> list
     return records
 
 
-def position_now(capturing: Capturing) -> Position:
-    [(file, offset, *_)] = capturing.mariadb.rows("SHOW MASTER STATUS")
-    return Position(file, int(offset))
-
-
 @contextmanager
 def running(workload: Workload) -> Iterator[None]:
     ending = threading.Event()
@@ -93,7 +88,7 @@ def running(workload: Workload) -> Iterator[None]:
 def test_binlog_follows_a_snapshot_without_gap_or_overlap(
     capturing: Capturing,
 ) -> None:
-    capturing.run(ACCOUNTS, "INSERT INTO accounts SELECT seq, 100 FROM seq_1_to_3000")
+    capturing.run(ACCOUNTS, f"INSERT INTO accounts SELECT seq, 100 FROM {numbers(1, 3000)}")
     with running(Workload(capturing.mariadb, capturing.name, seed=1)):
         capturing.capture(snapshot=True)
         capturing.capture()
@@ -112,7 +107,7 @@ def test_binlog_follows_a_snapshot_without_gap_or_overlap(
 def test_interrupted_snapshot_is_repeated_with_the_same_rows(
     capturing: Capturing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    capturing.run(ACCOUNTS, "INSERT INTO accounts SELECT seq, 100 FROM seq_1_to_500")
+    capturing.run(ACCOUNTS, f"INSERT INTO accounts SELECT seq, 100 FROM {numbers(1, 500)}")
     whole = Snapshot.rows
 
     def cut(self: Snapshot, table: object) -> Iterator[object]:
@@ -140,9 +135,9 @@ def test_killed_capture_resumes_with_each_change_once_in_order(
     capturing: Capturing,
 ) -> None:
     choose = random.Random(3)
-    capturing.run(ACCOUNTS, "INSERT INTO accounts SELECT seq, 100 FROM seq_1_to_300")
+    capturing.run(ACCOUNTS, f"INSERT INTO accounts SELECT seq, 100 FROM {numbers(1, 300)}")
     capturing.capture()
-    start = position_now(capturing)
+    start = capturing.mariadb.binlog_end()
     killed = 0
     with running(Workload(capturing.mariadb, capturing.name, seed=2)):
         for _ in range(4):
@@ -196,9 +191,8 @@ def _wait_or_end(process: subprocess.Popen[str], seconds: float) -> None:
 def test_capture_resumes_after_a_crash_of_the_source(cluster: object) -> None:
     with MariaDb() as server:
         server.run("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)")
-        [(file, offset, *_)] = server.rows("SHOW MASTER STATUS")
         reader = BinlogReader(
-            parse_source_address(server.url), Position(file, int(offset)), TableFilter("d")
+            parse_source_address(server.url), server.binlog_end(), TableFilter("d")
         )
         server.run("INSERT INTO d.t VALUES (1), (2)")
         items = (item for item in reader.items() if isinstance(item, Transaction))
@@ -271,7 +265,7 @@ def _raise_limit(capturing: Capturing, limit_bytes: int) -> None:
 def test_markers_do_not_hide_earlier_captured_records(capturing: Capturing) -> None:
     capturing.run(ACCOUNTS)
     capturing.capture()
-    capturing.run("INSERT INTO accounts SELECT seq, 1 FROM seq_1_to_9")
+    capturing.run(f"INSERT INTO accounts SELECT seq, 1 FROM {numbers(1, 9)}")
     capturing.capture()
     before = capturing.records()
     producer = Producer({"bootstrap.servers": capturing.cluster.bootstrap_servers})

@@ -8,7 +8,7 @@ from purgatory.cdc.capture.charsets import charset_name, decode_text
 from purgatory.cdc.capture.errors import CaptureError
 from tests.databases.cdc.capture.capturing import Capturing
 from tests.databases.cdc.captured import rows_of
-from tests.databases.cdc.mariadb import MariaDb
+from tests.databases.cdc.mariadb import MariaDb, is_mysql, numbers
 
 
 def converted(mariadb: MariaDb, charset: str, prefix: str, size: int) -> dict[bytes, str | None]:
@@ -17,9 +17,10 @@ def converted(mariadb: MariaDb, charset: str, prefix: str, size: int) -> dict[by
     letter = f"CONCAT(UNHEX('{prefix}'), UNHEX(LPAD(HEX(seq), {2 * size}, '0')))"
     found = mariadb.rows(
         f"SELECT {letter}, CONVERT(CONVERT({letter} USING {charset}) USING utf8mb4) "
-        f"FROM mysql.seq_{first}_to_{256**size - 1}"
+        f"FROM {numbers(first, 256**size - 1)}"
     )
-    return dict(found)
+    # MySQL cuts bytes off that are no letter.
+    return {raw: text for raw, text in found if text or not is_mysql()}
 
 
 def test_letters_are_those_of_the_server(mariadb: MariaDb) -> None:
@@ -39,17 +40,23 @@ def test_letters_are_those_of_the_server(mariadb: MariaDb) -> None:
             pairs |= converted(mariadb, charset, "8F", 2)
         for raw, text in pairs.items():
             # A pair of which the server makes several letters is none.
-            if text is not None and len(text) == 1 and single[raw[:1]] == "?" and raw[0] > 127:
+            is_pair = raw[0] > 127 and single.get(raw[:1], "?") == "?"
+            is_half = charset == "gb18030" and raw[1:].isdigit()
+            if text is not None and len(text) == 1 and is_pair and not is_half:
                 wrong[raw] = (text, decode_text(raw, charset))
         assert {raw: both for raw, both in wrong.items() if both[0] != both[1]} == {}, charset
 
 
 def test_collations_have_the_character_set_of_the_server(mariadb: MariaDb) -> None:
     table = "information_schema.COLLATION_CHARACTER_SET_APPLICABILITY"
+    is_newest = mariadb.is_mariadb("10.10")
+    if not is_newest:
+        table = "information_schema.COLLATIONS"
     found = mariadb.rows(f"SELECT ID, CHARACTER_SET_NAME FROM {table} WHERE ID IS NOT NULL")
-    assert len(found) > 300
-    assert {number for number, _ in found if number >= 2048}
-    assert {number: charset_name(number) for number, _ in found} == dict(found)
+    assert len(found) > 250
+    assert not is_newest or {number for number, _ in found if number >= 2048}
+    names = {number: {"utf8": "utf8mb3"}.get(name, name) for number, name in found}
+    assert {number: charset_name(number) for number, _ in found} == names
     with pytest.raises(CaptureError, match="collation 5000 is unknown"):
         charset_name(5000)
 
@@ -62,12 +69,12 @@ def test_keys_in_any_character_set_are_the_same_in_both_ways(capturing: Capturin
         capturing.run(
             f"CREATE TABLE {charset} (id VARCHAR(9) CHARACTER SET {charset} PRIMARY KEY, v INT)",
             f"INSERT IGNORE INTO {charset} SELECT CONVERT(CHAR(seq) USING {charset}), 1 "
-            "FROM mysql.seq_32_to_126",
+            f"FROM {numbers(32, 126)}",
             f"INSERT IGNORE INTO {charset} SELECT CHAR(seq + 160 USING {charset}), 1 "
-            "FROM mysql.seq_1_to_60",
+            f"FROM {numbers(1, 60)}",
             f"INSERT IGNORE INTO {charset} "
             f"SELECT CONVERT(CHAR(seq USING utf32) USING {charset}), 1 "
-            "FROM mysql.seq_1024_to_1160",
+            f"FROM {numbers(1024, 1160)}",
         )
     capturing.capture(snapshot=True)
     for charset in CHARSETS:

@@ -361,3 +361,13 @@ def test_rename_from_and_to_captured_names_drops_or_stops() -> None:
     assert came.new_name == ("d", "a")
     assert came.steps is not None
     assert came.steps[0]["do"] == "stop"
+
+
+def test_comments_that_mariadb_executes_are_plain_to_mysql() -> None:
+    sql = "ALTER TABLE t ADD a INT /*M!100100 , DROP COLUMN b */ /*!50000 , ADD c INT */"
+    for mode, expected in (
+        (SqlMode.NONE, ["add-column", "drop-column", "add-column"]),
+        (SqlMode.MYSQL, ["add-column", "add-column"]),
+    ):
+        [change] = schema_changes(sql, "x", mode)
+        assert [step["do"] for step in change.steps or ()] == expected

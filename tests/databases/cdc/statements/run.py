@@ -26,7 +26,6 @@ from tests.databases.cdc.statements.statement_run import (
 )
 
 _STEPS = (3, 8)
-_STATEMENTS_OF_A_PROGRAM = 7
 
 
 @dataclass
@@ -61,23 +60,20 @@ class Proof:
         )
 
 
-def prove(servers: Servers, seed: int, statements: int, *, shrunk: int = 3) -> Proof:
-    """Run programs until so many statements were tried; print the failures.
+def prove(servers: Servers, seed: int, programs: int, *, shrunk: int = 3) -> Proof:
+    """Run so many programs, each of 3 to 10 steps; print the failures.
 
     Args:
         shrunk: how many failures are made shorter.
     """
     proof = Proof(seed)
-    first = 0
-    while proof.statements < statements:
+    for first in range(0, programs, PROGRAMS_AT_ONCE):
         # One batch is compared after each step, the next one only at its end.
         live = first // PROGRAMS_AT_ONCE % 2 == 0
-        left = max(2, (statements - proof.statements) // _STATEMENTS_OF_A_PROGRAM + 1)
         tasks = [
             Task(f"{seed}/{n}", _STEPS[0] + n * 7 % _STEPS[1], careful=n % 3 != 2)
-            for n in range(first, first + min(PROGRAMS_AT_ONCE, left))
+            for n in range(first, min(first + PROGRAMS_AT_ONCE, programs))
         ]
-        first += PROGRAMS_AT_ONCE
         for outcome, shown in run_programs(servers, tasks, live=live):
             proof.outcomes.append(outcome)
             if outcome.failure:
@@ -101,14 +97,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the status is 1 if a program failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.databases.cdc.statements.run")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--statements", type=int, default=500)
+    parser.add_argument("--programs", type=int, default=70)
     parser.add_argument("--shrunk", type=int, default=20, help="how many failures are made shorter")
     parser.add_argument("--fold-tables", action="store_true", help="lower_case_table_names=1")
     given = parser.parse_args(arguments)
     settings = ["--lower-case-table-names=1"] if given.fold_tables else []
     begun = time.monotonic()
     with running_servers(*settings) as servers:
-        proof = prove(servers, given.seed, given.statements, shrunk=given.shrunk)
+        proof = prove(servers, given.seed, given.programs, shrunk=given.shrunk)
     stops = Counter(
         re.sub(r"\d+", "N", told)[:160]
         for outcome in proof.outcomes

@@ -1,4 +1,4 @@
-"""Any statements at a real MariaDB: the copies are equal, or stop and name the statement."""
+"""Any statements at a real source: the copies are equal, or stop and name the statement."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from decimal import Decimal
 
 import pytest
 
+from tests.databases.cdc.mariadb import is_mysql
 from tests.databases.cdc.statements.cells import CopiedTable, SourceTable, differences, read_sqlite
 from tests.databases.cdc.statements.column_kinds import KINDS
 from tests.databases.cdc.statements.run import Proof, prove
@@ -44,7 +45,8 @@ def check(proof: Proof, *, equal: float) -> None:
     """
     print(proof.summary())
     assert not proof.failures, "\n".join([f"{_SEED}={proof.seed}", *proof.failures])
-    assert proof.refused <= 0.35, proof.summary()
+    # Half of the statements' forms are MariaDB's own.
+    assert proof.refused <= (0.65 if is_mysql() else 0.35), proof.summary()
     assert proof.share("equal") >= equal, proof.summary()
 
 
@@ -57,8 +59,8 @@ def servers() -> Iterator[Servers]:
 def test_random_statements_leave_equal_copies_or_a_stop(servers: Servers) -> None:
     seed = seed_of_the_day()
     print(f"{_SEED}={seed}")
-    # Of a dozen programs more than a half may stop by chance, on one day in thirty.
-    check(prove(servers, seed, 100), equal=0.3)
+    # Of so few programs more than a half may stop by chance.
+    check(prove(servers, seed, 25), equal=0.3)
 
 
 @pytest.mark.exhaustive
@@ -66,9 +68,9 @@ def test_random_statements_leave_equal_copies_or_a_stop(servers: Servers) -> Non
 def test_many_random_statements_leave_equal_copies_or_a_stop() -> None:
     seed = seed_of_the_day()
     with running_servers() as servers:
-        check(prove(servers, seed, 1_700), equal=0.5)
+        check(prove(servers, seed, 150), equal=0.5)
     with running_servers("--lower-case-table-names=1") as servers:
-        check(prove(servers, seed + 1, 300), equal=0.5)
+        check(prove(servers, seed + 1, 25), equal=0.5)
 
 
 def program(*statements: str, session: Session = _ORDINARY) -> Task:
