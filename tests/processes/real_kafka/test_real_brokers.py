@@ -215,7 +215,7 @@ def test_requests_are_seen_answered_and_waited_for(kafka: ThreadedRealKafka, top
 
 
 @pytest.mark.parametrize(
-    "kind, arguments",
+    ("kind", "arguments"),
     [("group_stable", ["billing"]), ("caught_up", ["billing"]), ("isr", ["given", 0, {1}])],
 )
 def test_waits_for_what_brokers_know_are_refused(
