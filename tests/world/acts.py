@@ -13,6 +13,7 @@ from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.transactions.transaction_metadata import TRANSACTIONS_TOPIC
 from purgatory.virtual.cluster import WorldCluster
 from tests.world.wire_client import (
+    ALTER_CLIENT_QUOTAS,
     ALTER_CONFIGS,
     CREATE_PARTITIONS,
     CREATE_TOPICS,
@@ -24,6 +25,9 @@ from tests.world.wire_members import GROUP_ID, TOPIC
 from tests.world.wire_producer import TRANSACTIONAL_ID
 
 PARTITIONS, MORE_PARTITIONS = 3, 5
+_BYTES_PER_S = {"producer_byte_rate": 60.0, "consumer_byte_rate": 300.0}
+_UNLIMITED = 1e9
+"""The quotas at each broker: of clients, and of those that look at the row. Empty fetches count."""
 _DAY_MS = 86_400_000
 _TIMEOUT = timedelta(seconds=10)
 _TOPIC_RESOURCE, _GROUP_RESOURCE = 2, 32
@@ -34,6 +38,21 @@ COMPACTED_CONFIG = {
     "min.cleanable.dirty.ratio": "0.01",
     "segment.ms": "5000",
 }
+
+
+async def set_quotas(admin: WireClient) -> None:
+    """Limit the rates of all clients by default, and not those of the row's own readers."""
+    for name in (None, admin.client_id, "auditor"):
+        rates = _BYTES_PER_S if name is None else dict.fromkeys(_BYTES_PER_S, _UNLIMITED)
+        entity = [{"entity_type": "client-id", "entity_name": name}]
+        ops = [
+            {"key": key, "value": bytes_per_s, "remove": False}
+            for key, bytes_per_s in rates.items()
+        ]
+        asked = {"entries": [{"entity": entity, "ops": ops}], "validate_only": False}
+        answer = await admin.ask(1, ALTER_CLIENT_QUOTAS, asked)
+        assert not answer.entries[0].error_code
+
 
 # Faults.
 

@@ -91,6 +91,15 @@ class Description(NamedTuple):
     described: Any
 
 
+class ServedEarly(NamedTuple):
+    """A request that was served before its throttled client's time."""
+
+    client: str
+    broker: int
+    served_s: float
+    throttled_until_s: float
+
+
 @dataclass
 class History:
     """All that the invariants are about.
@@ -117,6 +126,9 @@ class History:
     offsets: list[Offset] = field(default_factory=list)
     epochs: list[Epoch] = field(default_factory=list)
     descriptions: list[Description] = field(default_factory=list)
+    throttled_s: float | None = None
+    """The sum of the throttle times that clients were told; None: there are no quotas."""
+    served_early: list[ServedEarly] = field(default_factory=list)
     before: Mapping[str, Any] = field(default_factory=dict)
     after: Mapping[str, Any] = field(default_factory=dict)
     """The state before and after the restart: by the part of the product and a name."""

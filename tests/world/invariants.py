@@ -136,6 +136,17 @@ def _descriptions_agree(history: History) -> Found:
             yield one.part, f"{one.subject}: told {one.told}, described as {one.described}"
 
 
+def _throttled_clients_wait(history: History) -> Found:
+    if history.throttled_s == 0:
+        yield "quotas", "no client was throttled, so that nothing is shown"
+    for one in history.served_early:
+        yield (
+            f"broker {one.broker}",
+            f"{one.client} was served at {one.served_s:.3f} s, and throttled until "
+            f"{one.throttled_until_s:.3f} s",
+        )
+
+
 def _restart_changes_nothing(history: History) -> Found:
     for name in sorted({*history.before, *history.after}):
         before, after = history.before.get(name), history.after.get(name)
@@ -151,6 +162,7 @@ INVARIANTS: Final[Mapping[str, Callable[[History], Found]]] = {
     "committed offsets never go back": _offsets_never_go_back,
     "epochs rise": _epochs_rise,
     "descriptions agree with what was told": _descriptions_agree,
+    "throttled clients wait": _throttled_clients_wait,
     "restart changes nothing": _restart_changes_nothing,
 }
 """By name, in words of the product."""

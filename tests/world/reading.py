@@ -88,6 +88,8 @@ async def _fetch_from(
                 if batch.control is None:
                     records += [one for one in read_records(batch) if one.offset >= offset]
             found[one.partition_index] = Fetched(0, records, next_offset)
+    if not found and answer.throttle_time:  # it is empty, and the next one is served later
+        return {number: Fetched(0, [], offset) for number, offset in positions.items()}
     if not found:
         raise NoAnswerError(f"broker {leader} knows no partition of {topic}")
     return found

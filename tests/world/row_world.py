@@ -153,6 +153,9 @@ class _RowWorld:
         await acts.create_topics(admin, {TOPIC: acts.PARTITIONS, SIDE_TOPIC: 1})
         if self._row["group"] == "share":
             await acts.set_share_start(admin)
+        if self._row["quota"] == "bytes":
+            self._history.throttled_s = 0.0
+            await acts.set_quotas(admin)
         for _ in range(2 if self._has_group else 1):
             self._join()
         producer = self._new_producer()

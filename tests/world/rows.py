@@ -25,13 +25,15 @@ DIMENSIONS: Final[Mapping[str, Sequence[str]]] = {
     "topic": ("unchanged", "made-anew", "partitions-added", "config-changed", "compacted"),
     "security": ("none", "sasl", "tls", "acls"),
     "membership": ("none", "join", "leave", "crash", "return", "silence"),
+    "quota": ("none", "bytes"),
 }
 """The values of each dimension; the first is the plainest.
 
 ``client``: the oldest or the newest version of each request that can express the row, by a client
 of this project; or a real client. ``sasl``: PLAIN, of aiokafka SCRAM-SHA-256. ``acls``: as ``sasl``
 with entries for the row's needs alone. ``return``: a member goes without a farewell, and comes back
-at once. ``silence``: a member pauses beyond its session, and goes on.
+at once. ``silence``: a member pauses beyond its session, and goes on. ``bytes``: quotas of the
+rates of producers and consumers, below what they would send and read.
 """
 
 

@@ -2,7 +2,7 @@
 
 With a word behind these, its brokers are some milliseconds behind.
 
-python -m tests.world.run_row none/old/plain/pause/memory/unchanged/none/none 17 15 realistic
+python -m tests.world.run_row none/old/plain/pause/memory/unchanged/none/none/none 17 15 realistic
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from tests.world.history import (
     History,
     Leadership,
     Offset,
+    ServedEarly,
 )
 from tests.world.invariants import INVARIANTS, broken_invariants
 from tests.world.row_audit import audit_rows
@@ -50,6 +51,7 @@ def _sound() -> History:
             Epoch("leader", "data-0", 2, "broker 2", 3.0),
             Epoch("generation", "readers", 1, "", 3.0),
         ],
+        throttled_s=1.5,
         descriptions=[Description("metadata", "data", {"leader": 1}, {"leader": 1})],
         before={"log: data-0": (10, "abc")},
         after={"log: data-0": (10, "abc")},
@@ -125,6 +127,14 @@ def _lose_record_in_restart(history: History) -> None:
     history.after = {"log: data-0": (9, "ab")}
 
 
+def _throttle_nobody(history: History) -> None:
+    history.throttled_s = 0.0
+
+
+def _serve_throttled(history: History) -> None:
+    history.served_early.append(ServedEarly("producer", 1, 5.0, 6.0))
+
+
 def _gain_topic_in_restart(history: History) -> None:
     history.after = {**history.after, "controller: other": 1}
 
@@ -145,6 +155,8 @@ DOCTORED: Mapping[Callable[[History], None], tuple[str, str]] = {
     _lower_generation: ("epochs rise", "classic group coordinator"),
     _repeat_producer_epoch: ("epochs rise", "transaction coordinator"),
     _describe_otherwise: ("descriptions agree with what was told", "share group coordinator"),
+    _throttle_nobody: ("throttled clients wait", "quotas"),
+    _serve_throttled: ("throttled clients wait", "broker 1"),
     _lose_record_in_restart: ("restart changes nothing", "log"),
     _gain_topic_in_restart: ("restart changes nothing", "controller"),
 }
@@ -172,7 +184,7 @@ def test_audit_of_rows_finds_that_aborted_records_are_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ProducerStates, "aborted_between", lambda *_: ())
-    name = "none/newest/transactional/none/memory/unchanged/none/none"
+    name = "none/newest/transactional/none/memory/unchanged/none/none/none"
     history = run_row(parse_row(name), 1)
     audit_rows({name: history})
     assert {(one.invariant, one.part) for one in broken_invariants(history)} == {

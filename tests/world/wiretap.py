@@ -16,10 +16,19 @@ from purgatory.cluster.protocol.connection import Connection
 from purgatory.cluster.protocol.wire import Request
 from purgatory.kafka.errors import ErrorCode
 from tests.wire.cluster.wire_values import read_response
-from tests.world.history import Epoch, Exchange, Expelled, History, Offset, Partition
+from tests.world.history import (
+    Epoch,
+    Exchange,
+    Expelled,
+    History,
+    Offset,
+    Partition,
+    ServedEarly,
+)
 from tests.world.wire_client import (
     CONSUMER_HEARTBEAT,
     END_TXN,
+    FETCH,
     HEARTBEAT,
     INIT_PRODUCER_ID,
     JOIN_GROUP,
@@ -27,6 +36,7 @@ from tests.world.wire_client import (
     METADATA,
     OFFSET_COMMIT,
     OFFSET_FETCH,
+    PRODUCE,
     SHARE_HEARTBEAT,
     STREAMS_HEARTBEAT,
     SYNC_GROUP,
@@ -43,6 +53,7 @@ _HEARD = (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
 _COMMIT_CODES = {ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
 """Errors of commits that tell of the member; others, of a commit that came late."""
 _LEAVE_EPOCH = -1
+_ROUNDING_S = 0.001
 _FIRST_LIST_OF_LEAVING = 3
 
 
@@ -64,6 +75,7 @@ class WireTap:
         self._now_s = now_s
         self._session_s = session_s
         self._open: dict[tuple[int, int], Exchange] = {}
+        self._throttled_until_s: dict[Connection, float] = {}
         self._heard_s: dict[tuple[str, str], float] = {}
         self._left: set[tuple[str, str]] = set()
         self._pending: dict[str, dict[tuple[str, Partition], int]] = {}
@@ -103,6 +115,7 @@ class WireTap:
         serve, send, closed = broker._serve, broker._send, broker._closed
 
         def tapped_serve(request: Request, connection: Connection) -> Any:
+            self._check_throttle(broker.broker_id, request, connection)
             exchange = Exchange(
                 broker.broker_id, request.client_id or "", request.api_name, self._now_s()
             )
@@ -116,6 +129,8 @@ class WireTap:
             exchange = self._open.pop((id(connection), request.correlation_id), None)
             if exchange is not None and broker.alive:
                 exchange.ended_s = self._now_s()
+                if self._history.throttled_s is not None and request.api_key in (PRODUCE, FETCH):
+                    self._add_throttle(request, connection, frame)
                 teller = self._tellers.get(request.api_key)
                 if teller is not None and request.body is not None:
                     body = read_response(request.api_key, request.api_version, frame[4:])[1]
@@ -134,6 +149,21 @@ class WireTap:
             ("_closed", tapped_closed),
         ):
             setattr(broker, name, tapped)
+
+    # Quotas.
+
+    def _add_throttle(self, request: Request, connection: Connection, frame: bytes) -> None:
+        body = read_response(request.api_key, request.api_version, frame[4:])[1]
+        throttle_s = body.throttle_time.total_seconds()
+        if throttle_s and self._history.throttled_s is not None:
+            self._history.throttled_s += throttle_s
+            self._throttled_until_s[connection] = self._now_s() + throttle_s
+
+    def _check_throttle(self, broker: int, request: Request, connection: Connection) -> None:
+        until_s, now_s = self._throttled_until_s.pop(connection, 0.0), self._now_s()
+        if now_s < until_s - _ROUNDING_S:
+            client = request.client_id or ""
+            self._history.served_early.append(ServedEarly(client, broker, now_s, until_s))
 
     # Members.
 
