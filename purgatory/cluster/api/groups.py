@@ -40,6 +40,7 @@ _SHARE_KEY_MIN_VERSION = 6
 _BYTES_OF_ID = 16
 _MEMBER_ID_REQUIRED_MIN_VERSION = 4
 _NULLABLE_PROTOCOL_MIN_VERSION = 7
+_SKIP_ASSIGNMENT_MIN_VERSION = 9
 _SYNC_PROTOCOL_MIN_VERSION = 5
 """Since this version of SyncGroup a member sends the group's protocol."""
 
@@ -139,6 +140,7 @@ async def join_group(broker: BrokerServices, request: Request, connection: Conne
         rebalance_timeout_ms if rebalance_timeout_ms > 0 else session_timeout_ms,
         body.protocol_type,
         tuple((protocol.name, bytes(protocol.metadata)) for protocol in body.protocols),
+        request.api_version >= _SKIP_ASSIGNMENT_MIN_VERSION,
     )
     require_known_member_id = request.api_version >= _MEMBER_ID_REQUIRED_MIN_VERSION
     result: JoinGroupResult = await response_future(

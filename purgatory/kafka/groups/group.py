@@ -80,7 +80,12 @@ class GroupState(Enum):
 
 
 class JoinGroupRequest(NamedTuple):
-    """A member's JoinGroup request. Times are in milliseconds."""
+    """A member's JoinGroup request. Times are in milliseconds.
+
+    Attributes:
+        can_skip_assignment: whether the client knows that a leader which is back has its assignment
+            (KIP-814); an older one is told that its former id leads.
+    """
 
     client_id: str
     client_host: str
@@ -89,6 +94,7 @@ class JoinGroupRequest(NamedTuple):
     rebalance_timeout_ms: int
     protocol_type: str
     protocols: tuple[tuple[str, bytes], ...]
+    can_skip_assignment: bool = True
 
 
 class GroupProtocol(NamedTuple):

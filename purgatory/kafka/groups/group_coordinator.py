@@ -275,16 +275,20 @@ class GroupCoordinator:
         def saved(code: ErrorCode) -> None:
             if group.members.get(member_id) is not member or group.state is GroupState.DEAD:
                 return
-            if code is not ErrorCode.NONE:
+            waits = member.awaiting_join_callback is respond  # no rebalance has told it its new id
+            if waits and code is not ErrorCode.NONE:
                 member.join_request = former
                 self._cancel_session(group, member)
                 group.replace(member, former_id)
-            if member.awaiting_join_callback is respond:
-                member.respond_join(
-                    group.join_result(member)
-                    if code is ErrorCode.NONE
-                    else JoinGroupResult(code, "")
-                )
+            if waits:
+                result = group.join_result(member)
+                if code is not ErrorCode.NONE:
+                    result = JoinGroupResult(code, "")
+                elif result.skip_assignment and not member.join_request.can_skip_assignment:
+                    result = result._replace(
+                        leader_id=former_id, members=(), skip_assignment=False
+                    )
+                member.respond_join(result)
             self._watch_session(group, member)
 
         assignments = {key: one.assignment for key, one in group.members.items()}

@@ -267,6 +267,7 @@ async def static_members(recorder: Recorder) -> None:
     body = commit_body(group, "t", [(0, 5, None)], member=one, generation=1)
     await both.ask("OffsetCommit", 9, "old id", body | {"GroupInstanceId": "i1"})
     await both.describe("returned")
+    await both.ask("JoinGroup", 8, "i1 returns, older client", join_body(group, instance="i1"))
     await both.ask("LeaveGroup", 5, "by instances", leave_body(group, ("", "i1"), ("", "i9")))
     await both.describe("removed")
     await both.ask("LeaveGroup", 5, "removed one", leave_body(group, (one, "i1")))

@@ -16,6 +16,7 @@ from tests.unit.kafka.groups.group_client import (
     Asked,
     GroupWorld,
     code_of,
+    joining,
 )
 
 NONE = ErrorCode.NONE
@@ -243,6 +244,31 @@ def test_static_member_keeps_its_id_if_the_new_is_unstored(world: GroupWorld) ->
     assert world.group.members[two.member_id].join_request.protocols == (("range", b"range"),)
     world.pass_time(SESSION_MS)
     assert world.group.static_members == {}, "the former id has a session"
+
+
+def test_rebalance_before_a_failed_write_keeps_the_new_id(world: GroupWorld) -> None:
+    one, two, back = world.client(), world.client("two"), world.client("two")
+    world.stable(one, two)
+    world.held_writes = []
+    joining = back.join()
+    assert one.join().answer.generation == joining.answer.generation == 2
+    world.write_error = ErrorCode.REQUEST_TIMED_OUT
+    world.replicate()
+    assert two.heartbeat() is ErrorCode.FENCED_INSTANCE_ID
+    assert back.heartbeat() is NONE
+    world.write_error = NONE
+    assert [one.sync().code, back.sync().code] == [NONE, NONE]
+
+
+def test_older_leader_that_is_back_is_told_its_former_id_as_leader(world: GroupWorld) -> None:
+    one = world.client("one")
+    world.stable(one)
+    request = joining(instance_id="one")._replace(can_skip_assignment=False)
+    asked = Asked[JoinGroupResult]()
+    world.coordinator.join("g", "", request, False, asked)
+    assert (asked.answer.leader_id, asked.answer.members) == (one.member_id, ())
+    assert asked.answer.member_id != one.member_id
+    assert not asked.answer.skip_assignment
 
 
 def test_static_member_that_joins_twice_is_stored_once_more(world: GroupWorld) -> None:
