@@ -285,9 +285,7 @@ class GroupCoordinator:
                 if code is not ErrorCode.NONE:
                     result = JoinGroupResult(code, "")
                 elif result.skip_assignment and not member.join_request.can_skip_assignment:
-                    result = result._replace(
-                        leader_id=former_id, members=(), skip_assignment=False
-                    )
+                    result = result._replace(leader_id=former_id, members=(), skip_assignment=False)
                 member.respond_join(result)
             self._watch_session(group, member)
 
