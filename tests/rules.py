@@ -65,7 +65,7 @@ class Rules:
         if threading.get_ident() != self._thread:
             return  # such as a client's that an earlier test left
         if event in PROCESS_EVENTS:
-            if arguments[0] == "fc-list":
+            if arguments[:1] == ("fc-list",):
                 return  # Matplotlib's, once, where it doesn't know the machine's fonts yet
             if self._level in WITHOUT_PROCESSES:
                 self._broken.append(f"starts a process ({event})")
