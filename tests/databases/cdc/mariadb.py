@@ -42,6 +42,10 @@ GRANT XA_RECOVER_ADMIN ON *.* TO root@'127.0.0.1';
 """MySQL's root is of localhost only, which has no name here."""
 
 
+DEBIANS_FOLDERS = ("/usr/sbin", "/usr/local/sbin")
+"""Where Debian puts servers, which may not be on the PATH."""
+
+
 def require_mariadb() -> None:
     """Skip where there is no server, and fail where there has to be one.
 
@@ -56,7 +60,7 @@ def require_mariadb() -> None:
 
 def _server() -> Path | None:
     """The server's program: ``mariadbd``, or ``mysqld`` where that is MySQL's."""
-    folders = [*os.environ.get("PATH", "").split(os.pathsep), "/usr/sbin", "/usr/local/sbin"]
+    folders = [*os.environ.get("PATH", "").split(os.pathsep), *DEBIANS_FOLDERS]
     for folder in folders:
         for name in ("mariadbd", "mysqld"):
             if shutil.which(name, path=folder) is not None:

@@ -24,7 +24,7 @@ def need_postgres(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("need", "told"),
     [
-        (need_mariadb, "mariadbd, mariadb-install-db is not installed"),
+        (need_mariadb, "mariadbd or mariadb-install-db is not installed"),
         (need_postgres, "initdb is missing: install the package postgresql"),
     ],
 )
@@ -39,7 +39,7 @@ def test_missing_database_skips_with_advice_and_fails_in_ci(
     monkeypatch.setenv("CI", "true" if ci else "")
     monkeypatch.setenv("PATH", str(tmp_path))
     # Both also look where Debian puts them.
-    monkeypatch.setattr(mariadb, "_path", lambda: str(tmp_path))
+    monkeypatch.setattr(mariadb, "DEBIANS_FOLDERS", ())
     monkeypatch.setattr(Path, "glob", lambda self, pattern: iter(()))
     failed = (AssertionError, pytest.fail.Exception)
     with pytest.raises(failed if ci else pytest.skip.Exception, match=told):

@@ -228,9 +228,9 @@ def test_message_after_a_signal_names_completed_results(
     owner = {"result_folder": result_folder, "job_output": job_output}[module]
     called = getattr(owner, name)
 
-    def interrupted(*arguments: object) -> None:
+    def interrupted(*arguments: object, **options: object) -> None:
         signal.raise_signal(number)
-        called(*arguments)
+        called(*arguments, **options)
 
     monkeypatch.setattr(owner, name, interrupted)
     command = ["waits", str(slow_follower_trace), "--engine", "duckdb"]
