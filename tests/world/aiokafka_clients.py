@@ -15,6 +15,19 @@ _KEYS = 7
 _AGAIN_S = 0.3
 
 
+async def _committed(consumer: AIOKafkaConsumer) -> None:
+    """Commit the positions; if cancelled, first wait for the end.
+
+    aiokafka retrieves no error of a commit for which nobody waits.
+    """
+    commit = asyncio.ensure_future(consumer.commit())
+    try:
+        await asyncio.shield(commit)
+    except asyncio.CancelledError:
+        await asyncio.gather(commit, return_exceptions=True)
+        raise
+
+
 async def _started(client: AIOKafkaProducer | AIOKafkaConsumer) -> None:
     while True:
         try:
@@ -76,7 +89,7 @@ class AiokafkaMember:
                     positions = {part: await consumer.position(part) for part in records}
                     positions |= {part: await consumer.position(part) for part in committed}
                     if self._has_group and positions != committed:
-                        await consumer.commit()
+                        await _committed(consumer)
                         committed = positions
                 except (KafkaError, IllegalStateError):  # the latter of a partition that it lost
                     committed = {}
