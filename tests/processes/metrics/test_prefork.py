@@ -10,6 +10,8 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
+from http.client import RemoteDisconnected
 from pathlib import Path
 from typing import Any
 
@@ -103,9 +105,13 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
 def scraped_until(worker: Worker, wanted: Values) -> Values:
     """Scrape until the others' values are there: each second they write one after the other."""
     deadline_s = time.monotonic() + PATIENCE_S
-    while not wanted.items() <= (values := worker.scrape()).items():
+    values: Values = {}
+    while not wanted.items() <= values.items():
         found = {name: values.get(name) for name in wanted}
         assert time.monotonic() < deadline_s, f"wanted {wanted}, found {found}"
+        # prometheus-client fails at a file that another worker has just created.
+        with suppress(RemoteDisconnected):
+            values = worker.scrape()
     return values
 
 
