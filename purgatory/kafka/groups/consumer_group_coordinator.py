@@ -371,12 +371,7 @@ class ConsumerGroupCoordinator(EpochGroupCoordinator[ConsumerGroup]):
     ) -> ConsumerMember:
         """Reconcile a member with its target as far as its partitions permit."""
         current = group.next_assignment(member, owned)
-        if current != member.current:
-            member = member._replace(current=current)
-            group.replace_member(member)
-            self._heartbeats.check_and_complete(group.rebalance_key(member.member_id))
-            self._watch_revocation(group, member)
-        return member
+        return member if current == member.current else self._moved(group, member, current)
 
     # Leaving.
 

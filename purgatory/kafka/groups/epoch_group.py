@@ -60,6 +60,10 @@ class EpochGroup(ABC, Generic[MemberT]):
         """Return the value of a record; None: it is deleted."""
 
     @abstractmethod
+    def replace_member(self, member: MemberT) -> None:
+        """Add or update a member. O(1)."""
+
+    @abstractmethod
     def subscribed_names(self) -> set[str]:
         """Return the names of the topics that members read. O(members + topics)."""
 

@@ -79,6 +79,14 @@ class EpochGroupCoordinator(ABC, Generic[GroupT]):
             self._remove(group, [member_id], reason)
             self._save(group, ignore)
 
+    def _moved(self, group: GroupT, member: Any, current: Any) -> Any:
+        """Give a member another assignment, and wait for what it has to revoke."""
+        member = member._replace(current=current)
+        group.replace_member(member)
+        self._heartbeats.check_and_complete(group.rebalance_key(member.member_id))
+        self._watch_revocation(group, member)
+        return member
+
     # Waiting.
 
     def _watch_session(self, group: GroupT, member: Any) -> None:

@@ -432,12 +432,7 @@ class StreamsGroupCoordinator(EpochGroupCoordinator[StreamsGroup]):
     ) -> StreamsMember:
         """Reconcile a member with its target as far as its tasks and others' permit."""
         current = group.next_tasks(member, target, owned)
-        if current != member.current:
-            member = member._replace(current=current)
-            group.replace_member(member)
-            self._heartbeats.check_and_complete(group.rebalance_key(member.member_id))
-            self._watch_revocation(group, member)
-        return member
+        return member if current == member.current else self._moved(group, member, current)
 
     # Offsets.
 
