@@ -3,8 +3,7 @@
     ConsumerGroup    assigns partitions (KIP-848); so does ShareGroup (KIP-932)
     StreamsGroup     assigns tasks (KIP-1071)
 
-The waits of its members (`DelayedMemberSession`, `DelayedRevocation`) expire in the coordinator, on
-the thread that calls both.
+The waits for its members are in `group_timeouts`.
 """
 
 from __future__ import annotations
@@ -12,11 +11,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from purgatory.core.keys import MemberKey, MemberRebalanceKey
 from purgatory.core.operation import DelayedOperation
-from purgatory.kafka.groups.consumer_group_member import MemberState
 from purgatory.kafka.groups.group_records import (
     GroupRecord,
     GroupRecordKey,
@@ -46,7 +44,7 @@ class EpochGroup(ABC, Generic[MemberT]):
         self.epoch = FIRST_EPOCH
         self.target_epoch = 0
         self.members: dict[str, MemberT] = {}
-        self.sessions: dict[str, DelayedMemberSession] = {}
+        self.sessions: dict[str, DelayedOperation] = {}
         """The waits for the members' next heartbeats."""
         self._changed_keys: dict[GroupRecordKey, None] = {}
 
@@ -95,69 +93,3 @@ class EpochGroup(ABC, Generic[MemberT]):
         """Return and clear the changed records. O(changed records)."""
         changed, self._changed_keys = self._changed_keys, {}
         return [(key, self._value_of(key)) for key in changed]
-
-
-class GroupEvents(Protocol):
-    """Notifications of the delayed operations to the coordinator."""
-
-    def member_expired(self, group: Any, member_id: str, reason: str) -> None:
-        """Handle a member whose session or rebalance timeout has expired."""
-
-
-class _MemberWait(DelayedOperation):
-    """Waits for an action of a member; without it the member expires, for ``reason``."""
-
-    reason: ClassVar[str]
-
-    def __init__(
-        self, group: EpochGroup[Any], member_id: str, delay_ms: int, events: GroupEvents
-    ) -> None:
-        super().__init__(delay_ms)
-        self.group = group
-        self.member_id = member_id
-        self.events = events
-
-    def on_expiration(self) -> None:
-        self.events.member_expired(self.group, self.member_id, self.reason)
-
-
-class DelayedMemberSession(_MemberWait):
-    """Waits for a member's next heartbeat; the coordinator cancels it then."""
-
-    reason = "session timeout"
-
-    def try_complete(self) -> bool:
-        return self.member_id not in self.group.members and self.force_complete()
-
-
-class DelayedRejoin(DelayedMemberSession):
-    """Waits until a member of the classic protocol joins again, for another rebalance."""
-
-    reason = "not joined again in time"
-
-
-class DelayedMemberSync(DelayedMemberSession):
-    """Waits until a member of the classic protocol that has joined fetches its assignment."""
-
-    reason = "no sync"
-
-
-class DelayedRevocation(_MemberWait):
-    """Waits until a member has revoked what it is to give up."""
-
-    reason = "partitions not given up in time"
-
-    def __init__(
-        self, group: EpochGroup[Any], member_id: str, delay_ms: int, events: GroupEvents
-    ) -> None:
-        super().__init__(group, member_id, delay_ms, events)
-        self.revoking = group.members[member_id].current.revoking
-
-    def try_complete(self) -> bool:
-        member = self.group.members.get(self.member_id)
-        expired = (
-            member is None
-            or member.current.state is not MemberState.UNREVOKED_PARTITIONS
-            or member.current.revoking != self.revoking
-        )
-        return expired and self.force_complete()

@@ -13,11 +13,10 @@ from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.groups.consumer_group_member import MemberState
 from purgatory.kafka.groups.epoch_group import (
-    DelayedMemberSession,
-    DelayedRevocation,
     EpochGroup,
 )
 from purgatory.kafka.groups.group_records import GroupRecord
+from purgatory.kafka.groups.group_timeouts import DelayedMemberSession, DelayedRevocation
 
 GroupT = TypeVar("GroupT", bound=EpochGroup[Any])
 

@@ -1,9 +1,6 @@
-"""A group of the classic protocol: its members, its generation, its state, and its waits.
+"""A group of the classic protocol: its members, its generation and its state.
 
-A data structure: the coordinator begins and ends the waits. They are
-operations: for members to join, to fetch their assignment, to send the next heartbeat.
-
-Ground rules: the waits ask the group and notify the coordinator, on the thread that calls both.
+A data structure: the coordinator decides, and `group_timeouts` has the waits for its members.
 """
 
 from __future__ import annotations
@@ -12,10 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from purgatory.core.keys import GroupJoinKey, GroupSyncKey, MemberKey
-from purgatory.core.operation import DelayedOperation
 from purgatory.kafka.errors import ErrorCode, GroupRefusal
 from purgatory.kafka.groups.consumer_protocol import subscribed_topics
 
@@ -449,119 +445,3 @@ class Group:
             assert self.members[member_id].instance_id == instance_id
         if self.state is GroupState.EMPTY:
             assert not self.members
-
-
-class GroupEvents(Protocol):
-    """Notifications of the delayed operations to the coordinator."""
-
-    def complete_join(self, group: Group) -> None:
-        """Complete the join phase: all members have joined, or it timed out."""
-
-    def complete_initial_join(self, group: Group, remaining_ms: int) -> None:
-        """Complete the initial rebalance delay of an empty group."""
-
-    def expire_sync(self, group: Group) -> None:
-        """Remove the members that have joined but not synced in time."""
-
-    def expire_session(self, group: Group, member: Member) -> None:
-        """Remove a member whose session has expired."""
-
-    def remove_pending_member(self, group: Group, member_id: str) -> None:
-        """Remove a pending member that did not join in time."""
-
-
-class DelayedJoin(DelayedOperation):
-    """Waits until all members of a rebalancing group have joined again."""
-
-    def __init__(self, group: Group, events: GroupEvents) -> None:
-        super().__init__(group.rebalance_timeout_ms)
-        self.group = group
-        self.events = events
-
-    def try_complete(self) -> bool:
-        return self.group.has_all_members_joined and self.force_complete()
-
-    def on_complete(self) -> None:
-        self.events.complete_join(self.group)
-
-
-class InitialDelayedJoin(DelayedOperation):
-    """Waits for more members of an empty group, so that a single rebalance suffices.
-
-    Args:
-        group: the empty group.
-        delay_ms: the wait.
-        remaining_ms: the maximal further wait, if more members join meanwhile.
-    """
-
-    def __init__(self, group: Group, events: GroupEvents, delay_ms: int, remaining_ms: int) -> None:
-        super().__init__(delay_ms)
-        self.group = group
-        self.events = events
-        self.remaining_ms = remaining_ms
-
-    def try_complete(self) -> bool:
-        return False
-
-    def on_complete(self) -> None:
-        self.events.complete_initial_join(self.group, self.remaining_ms)
-
-
-class DelayedSync(DelayedOperation):
-    """Waits until all members of a generation have sent SyncGroup."""
-
-    def __init__(self, group: Group, events: GroupEvents) -> None:
-        super().__init__(group.rebalance_timeout_ms)
-        self.group = group
-        self.events = events
-        self.generation = group.generation
-
-    def try_complete(self) -> bool:
-        is_complete = (
-            self.group.generation != self.generation or not self.group.pending_sync_members
-        )
-        return is_complete and self.force_complete()
-
-    def on_expiration(self) -> None:
-        if self.group.generation == self.generation:
-            self.events.expire_sync(self.group)
-
-
-class DelayedHeartbeat(DelayedOperation):
-    """Waits for a member's next heartbeat. While the member itself waits, it needs none."""
-
-    def __init__(self, group: Group, member: Member, events: GroupEvents) -> None:
-        super().__init__(member.join_request.session_timeout_ms)
-        self.group = group
-        self.member = member
-        self.events = events
-        self.heartbeat_count = member.heartbeat_count
-
-    def try_complete(self) -> bool:
-        member = self.member
-        is_removed = self.group.members.get(member.member_id) is not member
-        is_waiting = (
-            member.awaiting_join_callback is not None or member.awaiting_sync_callback is not None
-        )
-        return (
-            is_removed or is_waiting or member.heartbeat_count != self.heartbeat_count
-        ) and self.force_complete()
-
-    def on_expiration(self) -> None:
-        self.events.expire_session(self.group, self.member)
-
-
-class DelayedArrival(DelayedOperation):
-    """Waits for a pending member to join with its new id."""
-
-    def __init__(self, group: Group, member_id: str, delay_ms: int, events: GroupEvents) -> None:
-        super().__init__(delay_ms)
-        self.group = group
-        self.member_id = member_id
-        self.events = events
-
-    def try_complete(self) -> bool:
-        return self.member_id not in self.group.pending_members and self.force_complete()
-
-    def on_expiration(self) -> None:
-        self.events.remove_pending_member(self.group, self.member_id)

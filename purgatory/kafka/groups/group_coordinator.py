@@ -28,14 +28,9 @@ from purgatory.kafka.groups.group import (
     ANY_PROTOCOL,
     UNKNOWN_MS,
     ClassicGroupRecord,
-    DelayedArrival,
-    DelayedHeartbeat,
-    DelayedJoin,
-    DelayedSync,
     Group,
     GroupProtocol,
     GroupState,
-    InitialDelayedJoin,
     JoinGroupRequest,
     JoinGroupResult,
     LeaveGroupResult,
@@ -44,6 +39,13 @@ from purgatory.kafka.groups.group import (
     RespondLeave,
     RespondSync,
     SyncGroupResult,
+)
+from purgatory.kafka.groups.group_timeouts import (
+    DelayedArrival,
+    DelayedHeartbeat,
+    DelayedJoin,
+    DelayedSync,
+    InitialDelayedJoin,
 )
 from purgatory.kafka.groups.static_members import member_of_instance
 from purgatory.kafka.settings.group_settings import GroupConfig

@@ -40,11 +40,6 @@ from purgatory.kafka.groups.consumer_protocol import (
     read_subscription,
     write_assignment,
 )
-from purgatory.kafka.groups.epoch_group import (
-    DelayedMemberSession,
-    DelayedMemberSync,
-    DelayedRejoin,
-)
 from purgatory.kafka.groups.epoch_group_coordinator import WriteRecords
 from purgatory.kafka.groups.group import (
     CONSUMER,
@@ -61,6 +56,11 @@ from purgatory.kafka.groups.group import (
     SyncGroupResult,
 )
 from purgatory.kafka.groups.group_coordinator import GroupCoordinator
+from purgatory.kafka.groups.group_timeouts import (
+    DelayedMemberSession,
+    DelayedMemberSync,
+    DelayedRejoin,
+)
 from purgatory.kafka.groups.static_members import member_of_instance
 from purgatory.kafka.groups.subscription import KnownTopics
 from purgatory.kafka.settings.group_settings import MigrationPolicy
