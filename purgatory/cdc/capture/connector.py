@@ -9,15 +9,13 @@ import pymysql
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from purgatory.cdc.capture.binlog import BinlogReader, SchemaStatement, Transaction
+from purgatory.cdc.capture.checkpoint import Checkpoint, RecoveredPosition, recover_position
 from purgatory.cdc.capture.errors import CaptureError, cluster_error, source_error
 from purgatory.cdc.capture.kafka import (
-    Checkpoint,
     ClientErrors,
     KafkaSettings,
-    RecoveredPosition,
     ensure_topics,
     largest_record_bytes,
-    recover_position,
 )
 from purgatory.cdc.capture.publisher import ChunkLimits, Publisher, Sender
 from purgatory.cdc.capture.records import (

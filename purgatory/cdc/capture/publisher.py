@@ -25,13 +25,14 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from purgatory.cdc.capture.checkpoint import Checkpoint, RecoveredPosition
 from purgatory.cdc.capture.errors import (
     CaptureError,
     TransientCaptureError,
     UnsupportedChangeError,
     cluster_error,
 )
-from purgatory.cdc.capture.kafka import Checkpoint, ClientErrors, RecoveredPosition, positions_topic
+from purgatory.cdc.capture.kafka import ClientErrors, positions_topic
 from purgatory.cdc.capture.records import CapturedRecord, Position, key_partition, with_partition
 
 _RESPONSE_TIMEOUT_S = 300.0

@@ -19,6 +19,13 @@ import pyarrow as pa
 
 from purgatory.pipeline.engines.duckdb.sql_engine import make_table
 from purgatory.pipeline.errors import TraceError
+from purgatory.pipeline.ingest.column_casts import (
+    Cell,
+    constant,
+    id_cell,
+    same_number,
+    translated_cell,
+)
 from purgatory.pipeline.ingest.column_mapping import Source, sources_of
 from purgatory.pipeline.ingest.json_lines import ARROW_KINDS, JsonLines
 from purgatory.pipeline.ingest.parquet_rows import (
@@ -34,14 +41,7 @@ from purgatory.pipeline.ingest.parquet_rows import (
     quoted_name,
     select_good,
 )
-from purgatory.pipeline.ingest.row_rules import (
-    MOST_CONTENT,
-    Cell,
-    constant,
-    id_cell,
-    same_number,
-    translated_cell,
-)
+from purgatory.pipeline.ingest.quarantine_rules import MOST_CONTENT
 from purgatory.pipeline.ingest.trace_files import Part
 from purgatory.pipeline.ingest.trace_set import (
     QUARANTINE,

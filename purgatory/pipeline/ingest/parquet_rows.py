@@ -1,7 +1,7 @@
 """The insertion of rows into DuckDB: good rows into their table, bad ones with a reason.
 
-The rules are those of `row_rules`, in Spark's SQL: DuckDB quotes names differently, and gets macros
-for some of Spark's functions. The values in the detail of a bad row are never null, so that
+The rules are those of `quarantine_rules`, in Spark's SQL: DuckDB quotes names differently, and gets
+macros for some of Spark's functions. The values in the detail of a bad row are never null, so that
 `concat` is the same in both.
 """
 
@@ -21,15 +21,12 @@ import pyarrow.parquet as pq
 
 from purgatory.pipeline.engines.duckdb.sql_engine import duckdb_type
 from purgatory.pipeline.errors import TraceError
+from purgatory.pipeline.ingest.column_casts import Cell, Dialect, id_text_pairs, parquet_cell
 from purgatory.pipeline.ingest.column_mapping import Source
-from purgatory.pipeline.ingest.row_rules import (
-    Cell,
-    Dialect,
+from purgatory.pipeline.ingest.quarantine_rules import (
     derived_columns,
     detail_sql,
     first_wrong_sql,
-    id_text_pairs,
-    parquet_cell,
     reason_sql,
 )
 from purgatory.pipeline.ingest.trace_files import Part

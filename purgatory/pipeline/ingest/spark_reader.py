@@ -23,6 +23,17 @@ from pyspark.sql import DataFrame, SparkSession
 from purgatory.pipeline.engines.spark.connect import local_table
 from purgatory.pipeline.engines.spark.job_threads import job_threads
 from purgatory.pipeline.errors import TraceError
+from purgatory.pipeline.ingest.column_casts import (
+    JSON_OPTIONS,
+    SPARK,
+    Cell,
+    backquoted,
+    has_texts,
+    id_text_pairs,
+    json_cell,
+    parquet_cell,
+    same_number,
+)
 from purgatory.pipeline.ingest.column_mapping import (
     GivenMapping,
     Source,
@@ -31,21 +42,12 @@ from purgatory.pipeline.ingest.column_mapping import (
 )
 from purgatory.pipeline.ingest.hadoop_files import HadoopFiles
 from purgatory.pipeline.ingest.plain_data import CSV
-from purgatory.pipeline.ingest.row_rules import (
-    JSON_OPTIONS,
+from purgatory.pipeline.ingest.quarantine_rules import (
     MOST_CONTENT,
-    SPARK,
-    Cell,
-    backquoted,
     derived_columns,
     detail_sql,
     first_wrong_sql,
-    has_texts,
-    id_text_pairs,
-    json_cell,
-    parquet_cell,
     reason_sql,
-    same_number,
 )
 from purgatory.pipeline.ingest.stores import TracePath, parse_location, resolve_locations
 from purgatory.pipeline.ingest.trace_set import (

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from purgatory.pipeline.errors import TraceError
+from purgatory.pipeline.ingest.column_casts import TIMESTAMP
 from purgatory.pipeline.ingest.column_mapping import Source
 from purgatory.pipeline.ingest.plain_data import CSV, json_columns, peek_csv
-from purgatory.pipeline.ingest.row_rules import TIMESTAMP
 from purgatory.pipeline.ingest.stores import TracePath
 from purgatory.trace.trace_schema import DERIVED, NULLABLE, RUN_FILE, TABLES, version_error
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from purgatory.pipeline.errors import TraceError
-from purgatory.pipeline.ingest.row_rules import MOST_CONTENT
+from purgatory.pipeline.ingest.quarantine_rules import MOST_CONTENT
 from purgatory.pipeline.ingest.spark_reader import read_traces
 from tests.spark.pipeline.reading_engines import FoundRows, ReadingEngine
 

@@ -17,7 +17,7 @@ import purgatory
 from purgatory.pipeline.engines.engine import Engine
 from purgatory.pipeline.engines.run import run_job
 from purgatory.pipeline.errors import TraceError
-from purgatory.pipeline.ingest import row_rules as cell_types
+from purgatory.pipeline.ingest import column_casts
 from tests.spark.pipeline.reading_engines import ReadingEngine
 
 _ALIKE = ["a", "A", "", " ", "7", "07", "+7", "7 ", "7\n", "7.0", "-0", "1e3", "0x7", "true", "[a"]
@@ -112,7 +112,7 @@ def test_quoted_number_is_the_same_id(reader: ReadingEngine, tmp_path: Path) -> 
 def test_texts_with_colliding_ids_are_refused_by_name(
     reader: ReadingEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cell_types, "_DIGITS", 1)
+    monkeypatch.setattr(column_casts, "_DIGITS", 1)
     sends = [_send(f"v-{place}", place) for place in range(40)]
     trace = _written(tmp_path / "run", sends=sends)
     with pytest.raises(TraceError, match=r"the ids '[kvw]-?\d*' and '[vw]-\d+' become the same"):

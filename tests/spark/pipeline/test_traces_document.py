@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from purgatory.pipeline.ingest import row_rules
 from purgatory.pipeline.ingest import trace_files as trace_parts
 from purgatory.pipeline.ingest import trace_set as read_trace_set
 from purgatory.pipeline.ingest.column_mapping import parse_mapping
+from purgatory.pipeline.ingest.quarantine_rules import OTHER_RUN, TORN, WRONG_TYPE
 from purgatory.trace import trace_schema
 from purgatory.trace.trace_schema import MISSING, NULLABLE, TABLES
 
@@ -68,7 +68,7 @@ def test_document_has_all_reasons() -> None:
     section = DOCUMENT.split("## Bad rows and files", 1)[1].split("\n## ", 1)[0]
     told = set(re.findall(r"^\| `([\w. ]+)` \|", section, re.MULTILINE))
     named = {rule.reason for rules in trace_schema.RULES.values() for rule in rules}
-    named |= {row_rules.TORN, row_rules.WRONG_TYPE, MISSING, row_rules.OTHER_RUN}
+    named |= {TORN, WRONG_TYPE, MISSING, OTHER_RUN}
     for module in (read_trace_set, trace_parts):
         assert module.__file__ is not None
         source = Path(module.__file__).read_text(encoding="utf-8")

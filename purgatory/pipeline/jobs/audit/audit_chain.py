@@ -44,7 +44,7 @@ _FILES = (
     "inputs",
     "sequences",
     "keys",
-    "record_cases",
+    "record_anomalies",
     "partial_transactions",
     "verdicts",
     "witnesses",

@@ -35,7 +35,7 @@ select
     run_id, anomaly, producer_group, null, null, topic, "partition", "offset", producer, null,
     "key", value_id, sequence, transaction, time_us, 1, permit, excusable, attempts, doubt, broken,
     topic, value_id, null, null, null, null, null, null, null, null
-from record_cases
+from record_anomalies
 union all
 select
     run_id, anomaly, producer_group, null, null, topic, "partition", "offset", producer, null,

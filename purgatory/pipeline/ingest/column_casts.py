@@ -1,10 +1,8 @@
-"""The conversion of a file's columns to those of the schema, and the rules for bad rows.
+"""The casts of a file's columns to the types of the schema.
 
 All are SQL expressions over the file's columns, in the words of an engine (`Dialect`). A value that
-does not fit its type becomes null, and a second expression is true.
-
-The reasons of a table for bad rows are its `RULES`, behind those of all tables. Files that can't be
-read (`trace_set`), streams (`stream/windows.sql`) and changes (`cdc.errors`) have their own.
+does not fit its type becomes null, and a second expression is true, by which `quarantine_rules`
+tells the row's defect.
 
 An id may be a text. The text of a whole number of 64 bits becomes that number; any other text
 becomes a negative number from its digest. The reader of the trace has to check that no two texts
@@ -13,12 +11,12 @@ became the same number (`spark_reader.require_distinct_ids` and `read_tables`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from purgatory.pipeline.errors import TraceError
 from purgatory.pipeline.ingest.column_mapping import Source
-from purgatory.trace.trace_schema import DERIVED, IDS, MISSING, NULLABLE, RULES, TABLES, Rule
+from purgatory.trace.trace_schema import IDS
 
 JSON_OPTIONS = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 """Options that keep Spark's JSON parser to JSON."""
@@ -222,73 +220,3 @@ def _options() -> str:
 
 def _typed_cell(source: str, value: str) -> Cell:
     return Cell(value, f"({source} IS NOT NULL AND {value} IS NULL)")
-
-
-# The defects of a row, as SQL that each engine computes beside the row's columns.
-#
-# A row has the columns of its table, and some of its own: `_torn`, `_wrong` (the first column whose
-# value is of another type, or null) and `_run` (the run of its folder). The first reason that
-# applies counts. Names stand in backticks, as Spark has them.
-
-
-TORN = "torn line"
-WRONG_TYPE = "wrong type"
-OTHER_RUN = "row of another run"
-
-MOST_CONTENT = 2_000
-"""The characters of a bad row, and of its detail, that are kept."""
-
-
-def derived_columns(table: str) -> dict[str, str]:
-    """The columns that are derived where they are null, and the SQL of the derived value."""
-    derived = DERIVED.get(table, {})
-    return {
-        "run_id": "coalesce(run_id, _run)",
-        **{name: f"coalesce(`{name}`, {expression})" for name, expression in derived.items()},
-    }
-
-
-def reason_sql(table: str) -> str:
-    """The reason of the first rule that a row breaks; null if it breaks none."""
-    return _first((rule.condition, _text(rule.reason)) for rule in _rules(table))
-
-
-def detail_sql(table: str) -> str:
-    """The defect of a row in words, with its values; for rows that have a reason."""
-    detail = _first((rule.condition, rule.detail) for rule in _rules(table))
-    return f"substring({detail}, 1, {MOST_CONTENT})"
-
-
-def first_wrong_sql(cells: Mapping[str, Cell]) -> str:
-    """The name of the first column whose value does not fit, or null."""
-    checks = [
-        (cell.wrong, _text(name + cell.right))
-        for name, cell in cells.items()
-        if cell.wrong != "false"
-    ]
-    return _first(checks) if checks else "cast(NULL AS string)"
-
-
-def _first(cases: Iterator[tuple[str, str]] | list[tuple[str, str]]) -> str:
-    return f"CASE {' '.join(f'WHEN {when} THEN {then}' for when, then in cases)} END"
-
-
-def _rules(table: str) -> Iterator[Rule]:
-    yield Rule(TORN, "_torn", _text("is no object in one line of JSON"))
-    yield Rule(
-        WRONG_TYPE, "_wrong IS NOT NULL", "concat(_wrong, ' is of another type, or out of bounds')"
-    )
-    yield Rule(
-        OTHER_RUN,
-        "run_id IS DISTINCT FROM _run",
-        "concat('run_id is ', run_id, ', in the trace of ', coalesce(_run, 'no known run'), "
-        "', as its run.json or its folder has it')",
-    )
-    yield from RULES[table]
-    for name in TABLES[table]:
-        if name not in NULLABLE[table]:
-            yield Rule(MISSING, f"`{name}` IS NULL", _text(f"{name} is not there"))
-
-
-def _text(text: str) -> str:
-    return f"'{text}'"

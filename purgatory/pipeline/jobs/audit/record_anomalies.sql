@@ -73,7 +73,7 @@ select
 from equal_records
 semi join stored_equals using (run_id, topic, value_id);
 
-create table record_cases as
+create table record_anomalies as
 select
     run_id, 'duplicate' as anomaly, producer_group, topic, "partition", stored_offset as "offset",
     producer, "key", value_id, sequence, transaction, time_us,
