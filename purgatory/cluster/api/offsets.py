@@ -58,7 +58,7 @@ async def offset_commit(
     codes: Codes = await saved_response(
         broker.cluster,
         partial(
-            broker.groups.commit,
+            broker.groups.offset_metadata.commit,
             body.group_id,
             getattr(body, "generation_id_or_member_epoch", -1),
             body.member_id,
@@ -148,7 +148,7 @@ async def txn_offset_commit(
         if code is not ErrorCode.NONE:
             respond(dict.fromkeys(offsets, code))
             return
-        broker.groups.commit_in_transaction(
+        broker.groups.offset_metadata.commit_in_transaction(
             body.group_id,
             producer,
             getattr(body, "generation_id", -1),
@@ -211,9 +211,9 @@ def _group(
     offsets: Mapping[TopicPartition, CommittedOffset] = {}
     pending: Collection[TopicPartition] = ()
     try:
-        offsets = broker.groups.committed(group_id, member_id, epoch)
+        offsets = broker.groups.offset_metadata.committed(group_id, member_id, epoch)
         if stable:
-            pending = broker.groups.pending(group_id)
+            pending = broker.groups.offset_metadata.pending(group_id)
     except GroupRefusal as refusal:
         code = refusal.code
         if has_error:
@@ -281,7 +281,7 @@ async def offset_delete(
     ]
 
     def fetch_offsets(respond: Callable[[_Responses], object]) -> None:
-        broker.groups.delete_offsets(
+        broker.groups.offset_metadata.delete_offsets(
             body.group_id, places, lambda code, codes: respond((code, codes))
         )
 

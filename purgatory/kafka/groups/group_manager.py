@@ -15,13 +15,11 @@ Ground rules: those of `GroupCoordinator`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
 from typing import Any, TypeVar
 
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.core.recent_errors import Logger
 from purgatory.former_names import FormerName
-from purgatory.kafka.coordinator_log import Respond
 from purgatory.kafka.errors import ErrorCode, GroupRefusal
 from purgatory.kafka.groups.classic_requests import ClassicRequests
 from purgatory.kafka.groups.consumer_group import ConsumerGroup
@@ -44,9 +42,9 @@ from purgatory.kafka.groups.group_coordinator import GroupCoordinator, check_gro
 from purgatory.kafka.groups.group_records import GroupRecord, GroupRecordKey, RecordKind
 from purgatory.kafka.groups.mixed_group_coordinator import MixedGroupCoordinator
 from purgatory.kafka.groups.offset_expiration import expired_offsets, is_empty
+from purgatory.kafka.groups.offset_metadata_manager import OffsetMetadataManager, OnEnded
 from purgatory.kafka.groups.offsets import (
     OFFSETS_TOPIC,
-    CommittedOffset,
     GroupOffsets,
     OffsetKey,
     OffsetsCodec,
@@ -66,8 +64,6 @@ from purgatory.kafka.groups.streams_group_coordinator import (
     StreamsGroupHeartbeatResult,
 )
 from purgatory.kafka.groups.subscription import KnownTopics
-from purgatory.kafka.log.producer_state import ProducerIdentity
-from purgatory.kafka.log.record_batch import TransactionResult
 from purgatory.kafka.replication.replica_manager import ReplicaManager
 from purgatory.kafka.settings.group_settings import (
     GroupConfig,
@@ -76,11 +72,8 @@ from purgatory.kafka.settings.group_settings import (
 )
 from purgatory.kafka.topic_partition import Partitions, TopicPartition
 
-_MAX_METADATA_BYTES = 4096
 _GroupT = TypeVar("_GroupT")
 _log = Logger("purgatory.kafka")
-OnEnded = Callable[[int, OffsetKey, CommittedOffset, bool], object]
-"""Takes a producer id, a key and an offset of its transaction, and whether the offset now holds."""
 
 
 class GroupManager:
@@ -125,9 +118,7 @@ class GroupManager:
         self.offsets = GroupOffsets(manager, codec, now_ms)
         self._now_ms = now_ms
         self._offsets_partitions = offsets_partitions
-        self._is_known = is_known
         self._retention_ms = config.offsets_retention_ms
-        self._on_ended = on_ended
         self.classic = GroupCoordinator(
             config,
             new_purgatory,
@@ -165,12 +156,27 @@ class GroupManager:
         )
         self.classic_requests = ClassicRequests(self.classic, self.consumers)
         self._coordinators = (self.classic, self.consumers, self.shares, self.streams)
+        self.offset_metadata = OffsetMetadataManager(
+            self.offsets,
+            self._coordinators,
+            self._partition,
+            self.subscribed_topics,
+            is_known,
+            on_ended,
+        )
 
     groups = FormerName("GroupManager.classic.groups")
     join = FormerName("GroupManager.classic_requests.join")
     sync = FormerName("GroupManager.classic_requests.sync")
     heartbeat = FormerName("GroupManager.classic_requests.heartbeat")
     leave = FormerName("GroupManager.classic_requests.leave")
+    commit = FormerName("GroupManager.offset_metadata.commit")
+    commit_in_transaction = FormerName("GroupManager.offset_metadata.commit_in_transaction")
+    check_commit = FormerName("GroupManager.offset_metadata.check_commit")
+    committed = FormerName("GroupManager.offset_metadata.committed")
+    pending = FormerName("GroupManager.offset_metadata.pending")
+    delete_offsets = FormerName("GroupManager.offset_metadata.delete_offsets")
+    end_transaction = FormerName("GroupManager.offset_metadata.end_transaction")
 
     # Roles of this broker.
 
@@ -201,7 +207,7 @@ class GroupManager:
         group_id = request.group_id
         try:
             if group_id:
-                self._check_committed(self._partition(group_id))
+                self.offsets.check_committed(self._partition(group_id))
             request.check()
             if group_id not in self.streams.groups:
                 classic = self.classic.groups.get(group_id)
@@ -223,7 +229,7 @@ class GroupManager:
             GroupRefusal: the id is that of a group of another kind, the group has members, or this
                 broker doesn't coordinate it.
         """
-        self._check_committed(self._partition(group_id))
+        self.offsets.check_committed(self._partition(group_id))
         check_group_id(group_id)
         others = (self.classic, self.consumers, self.streams)
         if any(group_id in coordinator.groups for coordinator in others):
@@ -255,7 +261,7 @@ class GroupManager:
                 is_new = request.group_id not in coordinator.groups
                 if is_new:
                     check_group_id(request.group_id)
-                self._check_committed(partition)
+                self.offsets.check_committed(partition)
                 if is_new:
                     if request.epoch == JOIN_EPOCH:
                         request.check()
@@ -360,200 +366,6 @@ class GroupManager:
         """Delete all groups' offsets of a deleted topic, in the background. O(their offsets)."""
         self.offsets.delete_topic(topic)
 
-    # Committed offsets.
-
-    def commit(
-        self,
-        group_id: str,
-        generation: int,
-        member_id: str,
-        instance_id: str | None,
-        offsets: Mapping[TopicPartition, CommittedOffset],
-        respond: Callable[[Mapping[TopicPartition, ErrorCode]], object],
-        knows_epochs: bool = True,
-    ) -> None:
-        """Commit offsets.
-
-        Args:
-            generation, member_id, instance_id: as in the request; ``generation`` is the member
-                epoch in a consumer group. A client outside of the group has -1, "" and None.
-            respond: takes the error code of each offset, once all are replicated; never called if
-                this broker is killed meanwhile.
-            knows_epochs: whether the request is of a version that has member epochs; otherwise
-                members of the consumer protocol are refused.
-        """
-        known, respond = self._known(offsets, respond)
-        try:
-            partition = self._partition(group_id) if known else 0
-            if known:
-                self.check_commit(group_id, generation, member_id, instance_id, known, knows_epochs)
-        except GroupRefusal as refusal:
-            respond(dict.fromkeys(known, refusal.code))
-            return
-        commit = partial(self.offsets.commit, partition, group_id)
-        self._commit_valid(known, commit, respond)
-
-    def commit_in_transaction(
-        self,
-        group_id: str,
-        producer: ProducerIdentity,
-        generation: int,
-        member_id: str,
-        instance_id: str | None,
-        offsets: Mapping[TopicPartition, CommittedOffset],
-        respond: Callable[[Mapping[TopicPartition, ErrorCode]], object],
-    ) -> None:
-        """Commit offsets that hold once a producer's transaction is committed; otherwise as
-        ``commit``.
-
-        Args:
-            producer: the producer of the transaction.
-            generation, member_id, instance_id: the consumer whose records it transforms; -1, "" and
-                None: the producer doesn't know it.
-        """
-        known, respond = self._known(offsets, respond)
-        try:
-            partition = self._partition(group_id) if known else 0
-            if known:
-                self.check_commit(
-                    group_id, generation, member_id, instance_id, known, in_transaction=True
-                )
-        except GroupRefusal as refusal:
-            # Producers know no member epochs, as in Kafka.
-            is_stale = refusal.code is ErrorCode.STALE_MEMBER_EPOCH
-            code = ErrorCode.ILLEGAL_GENERATION if is_stale else refusal.code
-            respond(dict.fromkeys(known, code))
-            return
-        commit = partial(self.offsets.commit_in_transaction, partition, group_id, producer)
-        self._commit_valid(known, commit, respond)
-
-    def check_commit(
-        self,
-        group_id: str,
-        generation: int,
-        member_id: str,
-        instance_id: str | None,
-        topic_partitions: Collection[TopicPartition],
-        knows_epochs: bool = True,
-        in_transaction: bool = False,
-    ) -> None:
-        """As `GroupCoordinator.check_commit`; in a consumer group by the member's epoch, and by
-        those in which it got the partitions.
-
-        Raises:
-            GroupRefusal: the commit is refused.
-        """
-        if group_id in self.shares.groups:
-            raise GroupRefusal(ErrorCode.GROUP_ID_NOT_FOUND)
-        coordinator = self._committing(group_id)
-        if coordinator is not None:
-            self.classic.check_coordinated(group_id)
-            if not in_transaction or generation >= 0 or member_id or instance_id is not None:
-                coordinator.check_commit(
-                    group_id,
-                    member_id,
-                    generation,
-                    knows_epochs or in_transaction,
-                    topic_partitions,
-                )
-            return
-        if (
-            generation >= 0
-            and group_id not in self.classic.groups
-            and self.offsets.has_group(self._partition(group_id), group_id)
-        ):
-            # The group never had a member.
-            self.classic.check_coordinated(group_id)
-            raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)
-        self.classic.check_commit(
-            group_id, generation, member_id, instance_id, knows_epochs, in_transaction
-        )
-
-    def _committing(
-        self, group_id: str
-    ) -> ConsumerGroupCoordinator | StreamsGroupCoordinator | None:
-        """Return the coordinator of a group whose members commit by their epochs, or None."""
-        for coordinator in (self.consumers, self.streams):
-            if group_id in coordinator.groups:
-                return coordinator
-        return None
-
-    def _known(
-        self,
-        offsets: Mapping[TopicPartition, CommittedOffset],
-        respond: Callable[[Mapping[TopicPartition, ErrorCode]], object],
-    ) -> tuple[
-        Mapping[TopicPartition, CommittedOffset],
-        Callable[[Mapping[TopicPartition, ErrorCode]], object],
-    ]:
-        """Return the offsets of known partitions, and a callback for their codes: as in Kafka,
-        the group is not asked for others."""
-        known = {place: one for place, one in offsets.items() if self._is_known(place)}
-        if len(known) == len(offsets):
-            return offsets, respond
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return known, lambda codes: respond({**dict.fromkeys(offsets, code), **codes})
-
-    def _commit_valid(
-        self,
-        offsets: Mapping[TopicPartition, CommittedOffset],
-        commit: Callable[[Mapping[TopicPartition, CommittedOffset], Respond], object],
-        respond: Callable[[Mapping[TopicPartition, ErrorCode]], object],
-    ) -> None:
-        codes = {topic_partition: _refusal(offset) for topic_partition, offset in offsets.items()}
-        valid = {
-            topic_partition: offset
-            for topic_partition, offset in offsets.items()
-            if not codes[topic_partition]
-        }
-        if valid:
-            commit(valid, lambda code: respond({**codes, **dict.fromkeys(valid, code)}))
-        else:
-            respond(codes)
-
-    def end_transaction(self, partition: int, producer_id: int, result: TransactionResult) -> None:
-        """Commit or abort the offsets of a producer's transaction.
-
-        Args:
-            partition: the partition of the offsets topic that has its marker.
-            producer_id: the producer.
-            result: whether it was committed.
-        """
-        pending = self.offsets.pending_offsets(partition, producer_id) if self._on_ended else []
-        self.offsets.end_transaction(partition, producer_id, result)
-        for key, offset in pending:
-            if self._on_ended is not None and offset is not None:
-                is_current = (
-                    self.offsets.group_offsets(key.group_id).get(key.topic_partition) is offset
-                )
-                self._on_ended(producer_id, key, offset, is_current)
-
-    def pending(self, group_id: str) -> set[TopicPartition]:
-        """Return the partitions of a group that have offsets in an open transaction.
-
-        Raises:
-            GroupRefusal: another broker coordinates the group.
-        """
-        return self.offsets.pending(self._partition(group_id), group_id)
-
-    def committed(
-        self, group_id: str, member_id: str = "", epoch: int = -1
-    ) -> Mapping[TopicPartition, CommittedOffset]:
-        """Return a group's committed offsets.
-
-        Args:
-            member_id, epoch: those of the requesting member of a consumer group.
-
-        Raises:
-            GroupRefusal: another broker coordinates the group, this one is still loading it, or the
-                member is not at this epoch.
-        """
-        self._check_committed(self._partition(group_id))
-        coordinator = self._committing(group_id)
-        if coordinator is not None:
-            coordinator.check_fetch(group_id, member_id, epoch)
-        return self.offsets.group_offsets(group_id)
-
     def describe_consumers(self, group_id: str) -> ConsumerGroup:
         """Return a group of the consumer protocol.
 
@@ -627,42 +439,6 @@ class GroupManager:
         tombstones = self._tombstones(group_id)
         self.offsets.delete(self._partition(group_id), group_id, tombstones, deleted)
 
-    def delete_offsets(
-        self,
-        group_id: str,
-        topic_partitions: Collection[TopicPartition],
-        respond: Callable[[ErrorCode, Mapping[TopicPartition, ErrorCode]], object],
-    ) -> None:
-        """Delete committed offsets of a group.
-
-        Args:
-            topic_partitions: the partitions.
-            respond: takes the error of the whole request, or the error code of each partition.
-        """
-        try:
-            check_group_id(group_id)
-            topics = self.subscribed_topics(group_id)
-        except GroupRefusal as refusal:
-            respond(refusal.code, {})
-            return
-
-        def deleted(code: ErrorCode) -> None:
-            respond(ErrorCode.NONE, {**codes, **dict.fromkeys(valid, code)})
-
-        codes = {
-            topic_partition: self._delete_error(topic_partition, topics)
-            for topic_partition in topic_partitions
-        }
-        valid = [
-            topic_partition for topic_partition, code in codes.items() if code is ErrorCode.NONE
-        ]
-        self.offsets.delete_some(
-            self._partition(group_id),
-            group_id,
-            valid,
-            deleted,
-        )
-
     def subscribed_topics(self, group_id: str) -> Collection[str] | None:
         """Return the topics that a group's members subscribe to; None: they may read any topic.
 
@@ -681,15 +457,6 @@ class GroupManager:
         if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
             raise GroupRefusal(ErrorCode.NON_EMPTY_GROUP)
         return group.subscribed_topics()
-
-    def _delete_error(
-        self, topic_partition: TopicPartition, subscribed: Collection[str] | None
-    ) -> ErrorCode:
-        if not self._is_known(topic_partition):
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if subscribed is None or topic_partition.topic in subscribed:
-            return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-        return ErrorCode.NONE
 
     def _check_deletable(self, group_id: str) -> None:
         group = self._epoch_based_group(group_id) or self.describe(group_id)
@@ -755,15 +522,6 @@ class GroupManager:
     ) -> None:
         self.offsets.write(self.coordinator_partition(group_id).partition, records, respond)
 
-    def _check_committed(self, partition: int) -> None:
-        """Refuse a request while loaded records may not be replicated yet.
-
-        Raises:
-            GroupRefusal: COORDINATOR_LOAD_IN_PROGRESS.
-        """
-        if not self.offsets.is_committed(partition):
-            raise GroupRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-
     def _partition(self, group_id: str) -> int:
         """Return the partition of the offsets topic that a group belongs to.
 
@@ -780,9 +538,3 @@ def _other_kind(group_id: str) -> GroupRefusal:
     return GroupRefusal(
         ErrorCode.GROUP_ID_NOT_FOUND, message=f"{group_id} is a group of another kind"
     )
-
-
-def _refusal(offset: CommittedOffset) -> ErrorCode:
-    if len(offset.metadata.encode()) > _MAX_METADATA_BYTES:
-        return ErrorCode.OFFSET_METADATA_TOO_LARGE
-    return ErrorCode.NONE

@@ -22,7 +22,7 @@ from functools import lru_cache
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from purgatory.kafka.coordinator_log import CoordinatorLog, Respond
-from purgatory.kafka.errors import ErrorCode
+from purgatory.kafka.errors import ErrorCode, GroupRefusal
 from purgatory.kafka.groups.group_records import GroupRecord, GroupRecordKey, GroupRecordValue
 from purgatory.kafka.log.producer_state import ProducerIdentity
 from purgatory.kafka.log.record_batch import RecordBatch, TransactionResult
@@ -255,6 +255,15 @@ class GroupOffsets:
     def is_committed(self, partition: int) -> bool:
         """Whether all in-sync replicas have the loaded records of a partition."""
         return self._records.is_committed(partition)
+
+    def check_committed(self, partition: int) -> None:
+        """Refuse a request while loaded records may not be replicated yet.
+
+        Raises:
+            GroupRefusal: COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        if not self.is_committed(partition):
+            raise GroupRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     # Commits and fetches.
 

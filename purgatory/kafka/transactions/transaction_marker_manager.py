@@ -308,7 +308,7 @@ def write_markers(
                 and topic_partition.topic == OFFSETS_TOPIC
                 and marker.control is not None
             ):
-                groups.end_transaction(
+                groups.offset_metadata.end_transaction(
                     topic_partition.partition, marker.producer_id, marker.control
                 )
         respond(codes | late)

@@ -191,7 +191,9 @@ def test_empty_group_takes_the_protocol_of_the_next_member() -> None:
         assert not groups.consumers.groups
         [kept] = groups.offsets.records_of("g")
         assert kept.kind is RecordKind.CLASSIC
-        assert groups.committed("g")[TopicPartition("t", 0)].offset == 5, "offsets stay"
+        assert groups.offset_metadata.committed("g")[TopicPartition("t", 0)].offset == 5, (
+            "offsets stay"
+        )
         refused = await client.ask(_HEARTBEAT, 1, _FIRST)
         assert refused.error_code == ErrorCode.GROUP_ID_NOT_FOUND
         await client.ask(13, 1, {"group_id": "g", "member_id": joined.member_id})

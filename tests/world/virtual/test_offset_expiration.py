@@ -44,7 +44,7 @@ def _coordinator(cluster: WorldCluster) -> int:
 def _state(cluster: WorldCluster) -> tuple[GroupState, bool]:
     """Return the state of the group, and whether it has offsets."""
     groups = cluster.brokers[_coordinator(cluster)].groups
-    return groups.describe("g").state, bool(groups.committed("g"))
+    return groups.describe("g").state, bool(groups.offset_metadata.committed("g"))
 
 
 def _kill(world: World, cluster: WorldCluster) -> None:

@@ -62,7 +62,7 @@ class Coordinating:
     def commit(self, offset: int, place: TopicPartition = ORDERS, why: str = "") -> list[Codes]:
         answers: list[Codes] = []
         offsets = {ORDERS: CommittedOffset(offset, -1, ""), place: CommittedOffset(offset, -1, why)}
-        self.groups.commit("hello", -1, "", None, offsets, answers.append)
+        self.groups.offset_metadata.commit("hello", -1, "", None, offsets, answers.append)
         return answers
 
     def join(

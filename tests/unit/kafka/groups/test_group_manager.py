@@ -51,7 +51,7 @@ def test_broker_that_is_no_coordinator_refuses_requests(
     left = Asked[LeaveGroupResult]()
     groups.classic.leave("hello", [("m", None)], left)
     assert left.code is not_here
-    assert code_of(groups.committed, "hello") is not_here
+    assert code_of(groups.offset_metadata.committed, "hello") is not_here
     assert code_of(groups.describe, "hello") is not_here
     assert groups.all_groups() == []
 
@@ -96,7 +96,7 @@ def test_invalid_requests_of_members_get_errors(here: Coordinating) -> None:
 def test_offsets_are_committed_with_their_time_and_returned(here: Coordinating) -> None:
     here.broker.pass_time(234)
     assert here.commit(5) == [{ORDERS: ErrorCode.NONE}]
-    committed = here.groups.committed("hello")
+    committed = here.groups.offset_metadata.committed("hello")
     assert committed == {ORDERS: CommittedOffset(5, -1, "", commit_ms=1_234)}
     [group] = here.groups.all_groups()
     assert (group.group_id, group.state) == ("hello", GroupState.EMPTY)
@@ -115,17 +115,17 @@ def test_commit_accepts_or_refuses_each_offset_by_itself(
     here: Coordinating, place: TopicPartition, why: str, code: ErrorCode
 ) -> None:
     assert here.commit(5, place, why) == [{ORDERS: ErrorCode.NONE, place: code}]
-    assert (place in here.groups.committed("hello")) == (code is ErrorCode.NONE)
+    assert (place in here.groups.offset_metadata.committed("hello")) == (code is ErrorCode.NONE)
 
 
 def test_commit_completes_and_is_returned_once_replicated(here: Coordinating) -> None:
     here.lead(2, 0, 1)
     answers = here.commit(5)
     assert answers == []
-    assert here.groups.committed("hello") == {}
+    assert here.groups.offset_metadata.committed("hello") == {}
     here.broker.fetch(1, replica_id=1, max_wait_ms=0, tps=(PLACE,))
     assert answers == [{ORDERS: ErrorCode.NONE}]
-    assert here.groups.committed("hello")[ORDERS].offset == 5
+    assert here.groups.offset_metadata.committed("hello")[ORDERS].offset == 5
 
 
 def test_unreplicated_commit_times_out_and_is_not_returned(here: Coordinating) -> None:
@@ -133,7 +133,7 @@ def test_unreplicated_commit_times_out_and_is_not_returned(here: Coordinating) -
     answers = here.commit(5)
     here.broker.pass_time(5_000)
     assert answers == [{ORDERS: ErrorCode.REQUEST_TIMED_OUT}]
-    assert here.groups.committed("hello") == {}
+    assert here.groups.offset_metadata.committed("hello") == {}
 
 
 def test_resigning_coordinator_refuses_waiting_commits(here: Coordinating) -> None:
@@ -160,15 +160,15 @@ def test_next_coordinator_loads_all_commits(here: Coordinating) -> None:
     here.commit(5)
     here.commit(6, TopicPartition("orders", 1))
     here.follow(1, 2)
-    assert code_of(here.groups.committed, "hello") is ErrorCode.NOT_COORDINATOR
+    assert code_of(here.groups.offset_metadata.committed, "hello") is ErrorCode.NOT_COORDINATOR
     here.lead(3, 0)
-    committed = here.groups.committed("hello")
+    committed = here.groups.offset_metadata.committed("hello")
     assert {place.partition: one.offset for place, one in committed.items()} == {0: 6, 1: 6}
     assert here.delete() == [ErrorCode.NONE]
     assert here.delete() == [ErrorCode.GROUP_ID_NOT_FOUND]
     here.follow(1, 4)
     here.lead(5, 0)
-    assert here.groups.committed("hello") == {}
+    assert here.groups.offset_metadata.committed("hello") == {}
 
 
 def test_next_coordinator_returns_no_unreplicated_offset(here: Coordinating) -> None:
@@ -177,12 +177,12 @@ def test_next_coordinator_returns_no_unreplicated_offset(here: Coordinating) -> 
     here.follow(1, 3)
     here.lead(4, 0, 1)  # the other one may lack the record, and may lead next
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    assert code_of(here.groups.committed, "hello") is loading
+    assert code_of(here.groups.offset_metadata.committed, "hello") is loading
     assert here.join().code is ErrorCode.NONE
     here.broker.fetch(0, replica_id=1, max_wait_ms=0, tps=(PLACE,))
-    assert code_of(here.groups.committed, "hello") is loading
+    assert code_of(here.groups.offset_metadata.committed, "hello") is loading
     here.broker.fetch(1, replica_id=1, max_wait_ms=0, tps=(PLACE,))
-    assert here.groups.committed("hello")[ORDERS].offset == 5
+    assert here.groups.offset_metadata.committed("hello")[ORDERS].offset == 5
 
 
 def test_offsets_are_readable_below_min_insync(
@@ -199,9 +199,9 @@ def test_offsets_are_readable_below_min_insync(
     here.lead(4, 0)
     replica = here.broker.replica(PLACE)
     assert (replica.high_watermark, replica.log_end_offset) == (1, 2)
-    assert here.groups.committed("hello")[ORDERS].offset == 6
+    assert here.groups.offset_metadata.committed("hello")[ORDERS].offset == 6
     assert here.commit(7) == [{ORDERS: ErrorCode.COORDINATOR_NOT_AVAILABLE}]
-    assert here.groups.committed("hello")[ORDERS].offset == 6
+    assert here.groups.offset_metadata.committed("hello")[ORDERS].offset == 6
     here.lead(5, 0, 1)  # another one is in sync again
     answers = here.commit(7)
     here.broker.fetch(3, replica_id=1, max_wait_ms=0, tps=(PLACE,))
@@ -211,9 +211,9 @@ def test_offsets_are_readable_below_min_insync(
 def test_deleted_topic_loses_its_offsets(here: Coordinating) -> None:
     here.commit(5)
     here.groups.delete_topic("others")
-    assert here.groups.committed("hello").keys() == {ORDERS}
+    assert here.groups.offset_metadata.committed("hello").keys() == {ORDERS}
     here.groups.delete_topic("orders")
-    assert here.groups.committed("hello") == {}
+    assert here.groups.offset_metadata.committed("hello") == {}
 
 
 def test_roles_in_other_topics_are_ignored(here: Coordinating) -> None:
@@ -233,7 +233,7 @@ def test_last_of_concurrent_commits_holds(here: Coordinating) -> None:
     answers = [here.commit(offset) for offset in range(40)]
     here.broker.fetch(40, replica_id=1, max_wait_ms=0, tps=(PLACE,))
     assert answers == [[{ORDERS: ErrorCode.NONE}]] * 40
-    assert here.groups.committed("hello")[ORDERS].offset == 39
+    assert here.groups.offset_metadata.committed("hello")[ORDERS].offset == 39
 
 
 # ---- consumers that assign their partitions themselves
@@ -246,9 +246,11 @@ def outside_commit(here: Coordinating, generation: int, producer: bool) -> Error
     who = (generation, "made-by-the-client", None)
     if producer:
         identity = ProducerIdentity(1, 0)
-        here.groups.commit_in_transaction("hello", identity, *who, offsets, answers.append)
+        here.groups.offset_metadata.commit_in_transaction(
+            "hello", identity, *who, offsets, answers.append
+        )
     else:
-        here.groups.commit("hello", *who, offsets, answers.append)
+        here.groups.offset_metadata.commit("hello", *who, offsets, answers.append)
     [codes] = answers
     return codes[ORDERS]
 
@@ -296,7 +298,9 @@ def test_share_group_has_no_committed_offsets(here: Coordinating, producer: bool
 
 def delete_offsets(here: Coordinating) -> tuple[ErrorCode, Codes]:
     answers: list[tuple[ErrorCode, Codes]] = []
-    here.groups.delete_offsets("hello", [ORDERS], lambda code, codes: answers.append((code, codes)))
+    here.groups.offset_metadata.delete_offsets(
+        "hello", [ORDERS], lambda code, codes: answers.append((code, codes))
+    )
     [answer] = answers
     return answer
 

@@ -27,7 +27,7 @@ def here(make_broker: Callable[..., Broker]) -> MixedWorld:
 def committed(here: MixedWorld, generation: int, member_id: str) -> ErrorCode:
     answers: list[ErrorCode] = []
     offsets = {TopicPartition("t", 0): CommittedOffset(5, -1, "")}
-    here.groups.commit(
+    here.groups.offset_metadata.commit(
         "g",
         generation,
         member_id,

@@ -48,7 +48,7 @@ def state(here: Coordinating) -> GroupState:
 
 
 def committed(here: Coordinating) -> set[TopicPartition]:
-    return set(here.groups.committed("hello"))
+    return set(here.groups.offset_metadata.committed("hello"))
 
 
 def store(here: Coordinating, *places: TopicPartition, expire_ms: int = -1) -> None:
@@ -231,7 +231,7 @@ def test_flood_of_group_ids_leaves_nothing(here: Coordinating) -> None:
     names = [f"hello-{number}" for number in range(1_000)]
     mine = [one for one in names if here.groups.coordinator_partition(one) == PLACE]
     for group_id in mine:
-        here.groups.commit(
+        here.groups.offset_metadata.commit(
             group_id, -1, "", None, {ORDERS: CommittedOffset(1, -1, "")}, lambda _: None
         )
     assert sorted(here.groups.offsets.groups()) == sorted(mine)

@@ -65,7 +65,7 @@ def test_open_transaction_is_invisible(world: World, client: TransactionClient) 
     world.run(5)
     assert world.read_committed(OUT[0]) == []
     assert world.committed_offset() == -1
-    assert world.leader(OFFSETS).groups.pending("g") == {TopicPartition("in", 0)}
+    assert world.leader(OFFSETS).groups.offset_metadata.pending("g") == {TopicPartition("in", 0)}
     assert set(world.hangs()) == {OUT[0], OFFSETS}
     assert state_of(world) is TransactionState.ONGOING
 
@@ -80,7 +80,7 @@ def test_offsets_stay_pending_at_the_next_group_coordinator(
     world.kill(world.leaders[OFFSETS][0])
     world.run(20)
     assert world.committed_offset() == 4
-    assert world.leader(OFFSETS).groups.pending("g")
+    assert world.leader(OFFSETS).groups.offset_metadata.pending("g")
     assert client.end(how) is ErrorCode.NONE
     world.run(5)
     assert world.committed_offset() == offset

@@ -172,7 +172,9 @@ class TransactionClient:
                     return
                 of_nobody = self.producer, -1, "", None
                 offsets = {IN: CommittedOffset(offset, -1, "")}
-                node.groups.commit_in_transaction(group, *of_nobody, offsets, answer)
+                node.groups.offset_metadata.commit_in_transaction(
+                    group, *of_nobody, offsets, answer
+                )
 
             asked = self.transactional_id, self.producer, [OFFSETS]
             if self.anew:

@@ -344,7 +344,7 @@ class World:
                 offset = batch.next_offset
 
     def committed_offset(self, group: str = "g") -> int:
-        found = self.leader(OFFSETS).groups.committed(group).get(IN)
+        found = self.leader(OFFSETS).groups.offset_metadata.committed(group).get(IN)
         return -1 if found is None else found.offset
 
     def hangs(self) -> list[TopicPartition]:
