@@ -44,8 +44,8 @@ from purgatory.kafka import (
     TopicPartition,
     TransactionCoordinator,
 )
-from purgatory.kafka.admin_manager import LeaderElections, TopicChanges
 from purgatory.kafka.client_quotas import QuotaMeter
+from purgatory.kafka.delayed_admin import LeaderElections, TopicChanges
 from purgatory.kafka.replication.fetch_session import FetchSessions
 from purgatory.kafka.security.authorizer import Authorizer
 from purgatory.kafka.settings.topic_settings import effective_value

@@ -41,8 +41,8 @@ from purgatory.kafka import (
     TransactionCoordinator,
     group_partition,
 )
-from purgatory.kafka.admin_manager import LeaderElections, TopicChanges
 from purgatory.kafka.controller import Controller
+from purgatory.kafka.delayed_admin import LeaderElections, TopicChanges
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.groups.assignors import ASSIGNORS
 from purgatory.kafka.groups.consumer_group_member import Principal

@@ -41,7 +41,7 @@ from purgatory.kafka.groups.epoch_group_coordinator import (
     ignore,
 )
 from purgatory.kafka.groups.group_records import GroupRecordKey, GroupRecordValue
-from purgatory.kafka.groups.static_members import member_of_instance
+from purgatory.kafka.groups.instance_fencing import member_of_instance
 from purgatory.kafka.groups.subscription import KnownTopics, PatternError, TopicPattern
 from purgatory.kafka.topic_partition import Partitions, TopicIdPartition, TopicPartition
 

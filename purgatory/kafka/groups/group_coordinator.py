@@ -47,7 +47,7 @@ from purgatory.kafka.groups.group_timeouts import (
     DelayedSync,
     InitialDelayedJoin,
 )
-from purgatory.kafka.groups.static_members import member_of_instance
+from purgatory.kafka.groups.instance_fencing import member_of_instance
 from purgatory.kafka.settings.group_settings import GroupConfig
 
 _MAX_GROUP_ID_BYTES = 2**15 - 1

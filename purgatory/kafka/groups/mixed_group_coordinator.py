@@ -61,7 +61,7 @@ from purgatory.kafka.groups.group_timeouts import (
     DelayedMemberSync,
     DelayedRejoin,
 )
-from purgatory.kafka.groups.static_members import member_of_instance
+from purgatory.kafka.groups.instance_fencing import member_of_instance
 from purgatory.kafka.groups.subscription import KnownTopics
 from purgatory.kafka.settings.group_settings import MigrationPolicy
 from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions, TopicIdPartition

@@ -8,8 +8,8 @@ import pytest
 
 from purgatory import DelayedOperationPurgatory
 from purgatory.kafka import ErrorCode, KafkaError, TopicPartition
-from purgatory.kafka.admin_manager import LeaderElections
 from purgatory.kafka.controller import Controller
+from purgatory.kafka.delayed_admin import LeaderElections
 from purgatory.kafka.topics import NO_LEADER, PartitionState
 from timer import InlineExecutor, ManualClock, SystemTimer
 

@@ -8,7 +8,7 @@ import pytest
 
 from purgatory import DelayedOperationPurgatory
 from purgatory.kafka import ErrorCode
-from purgatory.kafka.admin_manager import TopicChanges
+from purgatory.kafka.delayed_admin import TopicChanges
 from timer import InlineExecutor, ManualClock, SystemTimer
 
 _NONE, _LATE = ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT

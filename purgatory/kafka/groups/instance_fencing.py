@@ -1,4 +1,4 @@
-"""Static members (KIP-345): an instance id has one member, and the one before it is fenced."""
+"""The fencing of static members (KIP-345): an instance id has one member, and others are fenced."""
 
 from __future__ import annotations
 
