@@ -25,7 +25,7 @@ from purgatory.kafka import (
     TransactionResult,
     write_markers,
 )
-from purgatory.kafka.groups.group_manager import GroupManager
+from purgatory.kafka.groups.offset_metadata_manager import OffsetMetadataManager
 from purgatory.kafka.log.producer_state import ProducerStates
 from purgatory.kafka.replication.partition import Partition
 from purgatory.pipeline.engines.run import run_job, run_opened
@@ -106,16 +106,18 @@ def _zombies_pass(patch: pytest.MonkeyPatch) -> None:
 
 def _offsets_end_otherwise(patch: pytest.MonkeyPatch) -> None:
     """Coordinators of groups drop the offsets that are committed, and keep those that are not."""
-    end_transaction = GroupManager.end_transaction
+    end_transaction = OffsetMetadataManager.end_transaction
     other = {
         TransactionResult.COMMIT: TransactionResult.ABORT,
         TransactionResult.ABORT: TransactionResult.COMMIT,
     }
 
-    def end(groups: GroupManager, partition: int, producer_id: int, how: TransactionResult) -> None:
-        end_transaction(groups, partition, producer_id, other[how])
+    def end(
+        manager: OffsetMetadataManager, partition: int, producer_id: int, how: TransactionResult
+    ) -> None:
+        end_transaction(manager, partition, producer_id, other[how])
 
-    patch.setattr(GroupManager, "end_transaction", end)
+    patch.setattr(OffsetMetadataManager, "end_transaction", end)
 
 
 def _open_ones_are_shown(patch: pytest.MonkeyPatch) -> None:
