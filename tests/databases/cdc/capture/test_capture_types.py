@@ -163,7 +163,7 @@ def test_impossible_dates_are_null_in_the_binlog_and_a_snapshot(capturing: Captu
 JSONS = [
     "JSON_OBJECT('a', CAST('2024-01-02 03:04:05.678' AS DATETIME(6)), 'b', CAST('2024-01-02' AS "
     "DATE), 'c', CAST('-101:00:00.5' AS TIME(6)), 'd', CAST(-1.10 AS DECIMAL(65,30)), "
-    "'e', x'00ff', 'f', 123456789012345678901.5, 'g', 0.000, 'h', CAST(2024 AS YEAR), 'i', b'101')",
+    "'e', x'00ff', 'f', 123456789012345678901.5, 'g', 0.000, 'i', b'101')",
     "JSON_ARRAY(18446744073709551615, -9223372036854775808, -32769, 65536, 1e300, 0.1e0, -1, "
     "TRUE, NULL, 'é\"', JSON_OBJECT(), JSON_ARRAY())",
     "JSON_ARRAY(REPEAT('x', 70000), JSON_OBJECT('a', 70000, 'b', 7, 'c', JSON_ARRAY(1, TRUE)))",
