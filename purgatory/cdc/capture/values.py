@@ -53,6 +53,9 @@ def decode_statement(raw: bytes, collation: int) -> str:
         return raw.decode("ascii")
     # In a binary session, the server takes names as UTF-8.
     text = decode_text(raw, "utf8mb4" if charset == BINARY else charset)
+    if charset == "swe7" and not text.isascii():
+        # The backquote is a letter there, but quotes names all the same.
+        raise CaptureError("a swe7 text with letters that are signs of SQL")
     if (
         charset in _CHARSETS_WITH_QUOTE_BYTES
         and any(letter[1:] == b"`" for letter in letters(raw, charset))
