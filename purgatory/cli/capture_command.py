@@ -38,6 +38,10 @@ from purgatory.cli.exit_status import INTERRUPTED, INVALID_CHANGE, exit_status
     help="The largest record of the topic, if it is created.",
 )
 @options.flag("--snapshot", "Start a new topic with the existing rows.")
+@options.flag(
+    "--ignore-cascades",
+    "Capture without the rows that ON DELETE CASCADE and the like change outside of the binlog.",
+)
 @options.once
 @options.client
 def capture(
@@ -48,6 +52,7 @@ def capture(
     partitions: int,
     max_record_bytes: int,
     snapshot: bool,
+    ignore_cascades: bool,
     once: bool,
     client: Sequence[str],
 ) -> None:
@@ -77,6 +82,7 @@ def capture(
             max_record_bytes=max_record_bytes,
             snapshot=snapshot,
             once=once,
+            ignore_cascades=ignore_cascades,
         )
         sent = capture_changes(config)
     except CaptureError as error:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -48,7 +49,7 @@ from purgatory.cdc.capture.logged_statement import (
 )
 from purgatory.cdc.capture.records import Position, split_key_change
 from purgatory.cdc.capture.renames import find_renamed
-from purgatory.cdc.capture.source import SourceAddress, TableFilter, error_text
+from purgatory.cdc.capture.source import SourceAddress, TableFilter, cascade_reason, error_text
 from purgatory.cdc.capture.stream import (
     BinlogStream,
     ConnectionLostError,
@@ -104,6 +105,7 @@ class BinlogReader:
     Args:
         once: stop at the end of the binlog.
         lower_case: whether the source compares table names in lower case.
+        ignore_cascades: whether foreign keys that change rows without the binlog are permitted.
         server_id: no other reader or replica of the source may have it.
 
     Attributes:
@@ -115,6 +117,7 @@ class BinlogReader:
     tables: TableFilter
     once: bool = False
     lower_case: bool = False
+    ignore_cascades: bool = False
     server_id: int = field(default_factory=lambda: random.randrange(2**20, 2**31))
 
     def __post_init__(self) -> None:
@@ -203,7 +206,8 @@ class BinlogReader:
         match event:
             case TableMapEvent():
                 if self.tables.includes(event.schema, event.table):
-                    self._decoder.describe(event)
+                    with self._placed_errors(event, stream):
+                        self._decoder.describe(event)
             case WriteRowsEvent() | UpdateRowsEvent() | DeleteRowsEvent():
                 if self.tables.includes(event.schema, event.table):
                     self._read_rows(event, stream)
@@ -241,10 +245,16 @@ class BinlogReader:
             )
 
     def _read_rows(self, event: Any, stream: BinlogStream) -> None:
-        try:
+        with self._placed_errors(event, stream):
             for row in self._decoder.rows(event):
                 for part in split_key_change(row):
                     self._rows.append(part)
+
+    @contextmanager
+    def _placed_errors(self, event: Any, stream: BinlogStream) -> Iterator[None]:
+        """Say of errors within which event of which table they are."""
+        try:
+            yield
         except CaptureError as error:
             raise self._unsupported_error(
                 stream, f"{event.schema}.{event.table}: {error}"
@@ -303,6 +313,8 @@ class BinlogReader:
         all_changes = statement.changes(lower_case=self.lower_case)
         all_changes = self._temporary.permanent(statement, all_changes)
         changes = captured_changes(all_changes, self.tables)
+        if not self.ignore_cascades:
+            changes = [_without_cascade(change) for change in changes]
         if changes and all_changes[0].by_rename:
             changes = self._check_renamed(all_changes, changes, position)
         if len(self._rows):
@@ -367,6 +379,12 @@ class BinlogReader:
 
     def _unsupported_error(self, stream: BinlogStream, description: str) -> UnsupportedChangeError:
         return UnsupportedChangeError(f"binlog {stream.position}: {description}")
+
+
+def _without_cascade(change: SchemaChange) -> SchemaChange:
+    if not change.cascade:
+        return change
+    return change.with_steps([stop_step(cascade_reason(change.cascade))])
 
 
 def captured_changes(changes: Sequence[SchemaChange], tables: TableFilter) -> list[SchemaChange]:

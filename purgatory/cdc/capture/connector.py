@@ -31,12 +31,14 @@ from purgatory.cdc.capture.source import (
     TableFilter,
     captured_tables,
     check_beginning,
+    check_cascades,
     check_settings,
     connect,
     current_position,
     describe_table,
     error_text,
     is_mariadb,
+    logs_cascades,
 )
 from purgatory.cdc.ddl.statements import SchemaChange
 
@@ -55,6 +57,7 @@ class CaptureConfig:
         max_record_bytes: the largest record of ``topic``, if it is created.
         snapshot: start with the existing rows, if the topic has no position yet.
         once: stop at the end of the binlog.
+        ignore_cascades: capture tables whose foreign keys change rows without the binlog.
     """
 
     source: SourceAddress
@@ -65,6 +68,7 @@ class CaptureConfig:
     max_record_bytes: int = MAX_RECORD_BYTES
     snapshot: bool = False
     once: bool = False
+    ignore_cascades: bool = False
 
 
 def capture_changes(config: CaptureConfig) -> int:
@@ -94,6 +98,8 @@ def _capture(config: CaptureConfig) -> int:
             config = replace(config, tables=config.tables.in_lower_case())
         captured_tables(connection, config.tables)
         current = current_position(connection)
+        if logs_cascades(connection):
+            config = replace(config, ignore_cascades=True)
     partitions = ensure_topics(
         config.kafka, config.topic, config.partitions, config.max_record_bytes
     )
@@ -106,7 +112,14 @@ def _capture(config: CaptureConfig) -> int:
         recovered = recover_position(config.kafka, producer, config.topic, partitions)
         with Sender(producer, client_errors, config.topic, limits) as sender:
             publisher = Publisher(producer, sender, config.topic, recovered)
-            reader = BinlogReader(config.source, current, config.tables, config.once, lower_case)
+            reader = BinlogReader(
+                config.source,
+                current,
+                config.tables,
+                config.once,
+                lower_case,
+                ignore_cascades=config.ignore_cascades,
+            )
             reader.begin_at(_start(config, publisher, recovered, reader))
             _stream_changes(config, publisher, reader)
     except BaseException:
@@ -184,11 +197,22 @@ def _start(
         if not config.snapshot:
             with connect(config.source) as connection:
                 check_beginning(connection, config.tables)
+                _check_cascades(config, connection)
             # Stored before the first change, so that none is lost if this process ends now.
             _store(publisher, reader)
             return reader.start
     earlier = None if checkpoint is None else checkpoint.position
     return _snapshot(config, publisher, earlier, reader)
+
+
+def _check_cascades(config: CaptureConfig, connection: pymysql.connections.Connection) -> None:
+    """Check the tables that a new topic begins with; a later key has a stop in the topic."""
+    if not config.ignore_cascades:
+        try:
+            check_cascades(connection, config.tables)
+        except pymysql.Error as error:
+            message = f"the source's foreign keys can't be read: {error_text(error)}"
+            raise source_error(message, error) from None
 
 
 def _check_origin(config: CaptureConfig, checkpoint: Checkpoint, reader: BinlogReader) -> None:
@@ -213,6 +237,9 @@ def _snapshot(
     """
     with Snapshot(config.source, config.tables) as snapshot:
         position = earlier or snapshot.position
+        if earlier is None:
+            with connect(config.source) as connection:
+                _check_cascades(config, connection)
         origin = reader.origin(position)
         publisher.store(position, origin, snapshot_open=True)
         xoffset = _next_xoffset(publisher, position)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 import re
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +17,19 @@ from typing import Any
 from pymysqlreplication import row_event
 from pymysqlreplication.column import Column
 from pymysqlreplication.constants import FIELD_TYPE, NONE_SOURCE
-from pymysqlreplication.row_event import DeleteRowsEvent, RowsEvent, TableMapEvent, UpdateRowsEvent
+from pymysqlreplication.packet import BinLogPacketWrapper
+from pymysqlreplication.row_event import (
+    DeleteRowsEvent,
+    MetadataFieldType,
+    PartialUpdateRowsEvent,
+    RowsEvent,
+    TableMapEvent,
+    UpdateRowsEvent,
+)
 
 from purgatory.cdc.capture.charsets import charset_name
 from purgatory.cdc.capture.errors import CaptureError
+from purgatory.cdc.capture.mysql_json import decode_json
 from purgatory.cdc.capture.records import Row, RowChange
 from purgatory.cdc.capture.values import BinlogColumn, binlog_column
 
@@ -27,13 +37,20 @@ _ZERO = 0x800000
 _EPOCH = datetime.datetime(1970, 1, 1)
 _COMPRESSED = {140: FIELD_TYPE.BLOB, 141: FIELD_TYPE.VARCHAR}
 """MariaDB's types of COMPRESSED columns, and their uncompressed types."""
+_KNOWN_TYPES = {**_COMPRESSED, 242: FIELD_TYPE.BLOB}
+"""Types that the library doesn't know, and those it reads alike: MySQL's VECTOR is a BLOB."""
 
 
 def repair_decoder() -> None:
     """Patch the library. Idempotent."""
     RowsEvent._RowsEvent__read_time2 = _read_time
+    RowsEvent._RowsEvent__read_date = _read_date
+    RowsEvent._RowsEvent__read_datetime = _read_old_datetime
+    RowsEvent._RowsEvent__read_time = _read_old_time
     TableMapEvent._read_type_values = _read_labels
     row_event.find_charset = _find_charset
+    MetadataFieldType.by_index = staticmethod(_metadata_type)
+    BinLogPacketWrapper.read_binary_json = _read_json
     Column._Column__parse_column_definition = _read_column
 
 
@@ -48,7 +65,7 @@ def _read_column(column: Any, column_type: int, packet: Any) -> None:
     """
     column.is_compressed = column_type in _COMPRESSED
     column.is_timestamp = column_type == FIELD_TYPE.TIMESTAMP2
-    known_type = _COMPRESSED.get(column_type, column_type)
+    known_type = _KNOWN_TYPES.get(column_type, column_type)
     _decoded_column(column, FIELD_TYPE.TIME2 if column.is_timestamp else known_type, packet)
 
 
@@ -80,6 +97,52 @@ def _read_time(event: Any, column: Any) -> datetime.timedelta | datetime.datetim
         seconds=fields & 0x3F,
         microseconds=fraction * 10 ** (6 - 2 * size),
     )
+
+
+def _read_date(event: Any) -> datetime.date | None:
+    """Read a DATE; None if there is no such day, where the library fails."""
+    raw = event.packet.read_uint24()
+    try:
+        return datetime.date(raw >> 9, raw >> 5 & 0xF, raw & 0x1F)
+    except ValueError:
+        return None
+
+
+def _read_old_datetime(event: Any) -> datetime.datetime | None:
+    """Read a DATETIME in the format of before MySQL 5.6; None if there is no such day."""
+    day, time = divmod(event.packet.read_uint64(), 1_000_000)
+    try:
+        return datetime.datetime(
+            *(day // 10_000, day // 100 % 100, day % 100),
+            *(time // 10_000, time // 100 % 100, time % 100),
+        )
+    except ValueError:
+        return None
+
+
+def _read_old_time(event: Any) -> datetime.timedelta:
+    """Read a TIME in the format of before MySQL 5.6, which the library reads without its sign."""
+    raw = event.packet.read_int24()
+    hours, rest = divmod(abs(raw), 10_000)
+    value = datetime.timedelta(hours=hours, minutes=rest // 100, seconds=rest % 100)
+    return -value if raw < 0 else value
+
+
+def _metadata_type(number: int) -> MetadataFieldType:
+    """Read unknown metadata (a VECTOR's dimensions) as those of geometries, which nothing uses.
+
+    The library fails there, even at a table that is not captured.
+    """
+    is_known = number <= MetadataFieldType.VISIBILITY.value
+    return MetadataFieldType(number) if is_known else MetadataFieldType.GEOMETRY_TYPE
+
+
+def _read_json(packet: Any, size: int, _is_partial: bool) -> Any:
+    data = packet.read(packet.read_uint_by_size(size))
+    try:
+        return decode_json(data)
+    except (IndexError, ValueError, struct.error) as error:
+        raise CaptureError(f"a JSON value can't be read: {error}") from None
 
 
 def _read_labels(event: Any, length: int) -> list[list[str]]:
@@ -130,8 +193,8 @@ class RowDecoder:
         names = event.optional_metadata.column_name_list
         if len(names) != event.column_count:
             raise CaptureError(
-                f"the binlog doesn't name the columns of {event.schema}.{event.table}: it was "
-                "written before binlog_row_metadata was FULL, so begin behind it, with --snapshot"
+                "the binlog doesn't name the columns: binlog_row_metadata was not FULL; begin a "
+                "new topic with --snapshot"
             )
         if list(names) == _SEQUENCE:
             self._tables[event.table_id] = None
@@ -139,10 +202,7 @@ class RowDecoder:
         columns, names = _drop_hidden(event.columns, names)
         metadata = event.optional_metadata
         key = metadata.simple_primary_key_list or list(metadata.primary_keys_with_prefix)
-        try:
-            converters = [binlog_column(column) for column in columns]
-        except CaptureError as error:
-            raise CaptureError(f"{event.schema}.{event.table}: {error}") from None
+        converters = [binlog_column(column) for column in columns]
         self._tables[event.table_id] = _Table(converters, [names[index] for index in key])
 
     def rows(self, event: Any) -> Iterator[RowChange]:
@@ -156,6 +216,11 @@ class RowDecoder:
         table = self._tables[event.table_id]
         if table is None:
             return
+        if isinstance(event, PartialUpdateRowsEvent):
+            raise CaptureError(
+                "an UPDATE with parts of JSON values: a session's binlog_row_value_options was not "
+                "empty; begin a new topic with --snapshot"
+            )
         _check_complete(event, table)
         is_update = isinstance(event, UpdateRowsEvent)
         kind = "delete" if isinstance(event, DeleteRowsEvent) else "insert"

@@ -97,9 +97,6 @@ def _float(value: float) -> str:
 
 
 def _other(value: Any) -> str:
-    # mysql-replication decodes strings in MySQL's JSON as bytes.
-    if isinstance(value, bytes):
-        return encode_basestring(value.decode())
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 

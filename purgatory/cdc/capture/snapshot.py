@@ -47,6 +47,7 @@ from purgatory.cdc.capture.source import (
     describe_tables,
     error_text,
     is_mariadb,
+    quoted,
 )
 from purgatory.cdc.capture.transaction_rows import TransactionRows
 from purgatory.cdc.capture.values import query_converter
@@ -184,16 +185,12 @@ def _check_engines(tables: Sequence[TableDescription]) -> None:
 
 def _select(table: TableDescription) -> str:
     columns = ", ".join(
-        _BINLOG_EXPRESSIONS.get(column.data_type, "{}").format(_quote(column.name))
+        _BINLOG_EXPRESSIONS.get(column.data_type, "{}").format(quoted(column.name))
         for column in table.columns
     )
-    order = ", ".join(map(_quote, table.primary_key))
+    order = ", ".join(map(quoted, table.primary_key))
     ordered = f" ORDER BY {order}" if order else ""
-    return f"SELECT {columns} FROM {_quote(table.database)}.{_quote(table.table)}{ordered}"
-
-
-def _quote(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+    return f"SELECT {columns} FROM {quoted(table.database)}.{quoted(table.table)}{ordered}"
 
 
 def table_records(

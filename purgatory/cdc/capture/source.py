@@ -14,6 +14,7 @@ import pymysql
 from purgatory.cdc.capture.charsets import collation_charset
 from purgatory.cdc.capture.errors import CaptureError, source_error
 from purgatory.cdc.capture.records import Position
+from purgatory.cdc.ddl.statements import schema_changes
 from purgatory.settings.addresses import host_and_port
 
 Name = tuple[str, str]
@@ -98,6 +99,8 @@ _OPTIONAL_VARIABLES = {
     "binlog_row_value_options": ("", "SET GLOBAL binlog_row_value_options = ''"),
     "binlog_transaction_compression": ("OFF", "SET GLOBAL binlog_transaction_compression = OFF"),
     "log_bin_compress": ("OFF", "SET GLOBAL log_bin_compress = OFF"),
+    # New tables get times whose precision the binlog doesn't say.
+    "mysql56_temporal_format": ("ON", "SET GLOBAL mysql56_temporal_format = ON"),
 }
 
 
@@ -211,6 +214,47 @@ def _check_replica(connection: pymysql.connections.Connection, settings: dict[st
 
 
 _ACCESS_DENIED = 1227
+
+
+def check_cascades(connection: pymysql.connections.Connection, chosen: TableFilter) -> None:
+    """Check that no foreign key changes rows of captured tables without the binlog.
+
+    InnoDB does so itself. In MySQL, from 9.6 on, the server does, and logs it.
+
+    Raises:
+        CaptureError: a table has such a key.
+    """
+    if logs_cascades(connection):
+        return
+    for database, table in captured_tables(connection, chosen):
+        with connection.cursor() as cursor:
+            # The catalog shows keys only to users who may change the table.
+            cursor.execute(f"SHOW CREATE TABLE {quoted(database)}.{quoted(table)}")
+            sql = _text(cursor.fetchone()[1])
+        cascade = next((change.cascade for change in schema_changes(sql, database)), "")
+        if cascade:
+            raise CaptureError(f"table {database}.{table}: {cascade_reason(cascade)}")
+
+
+def logs_cascades(connection: pymysql.connections.Connection) -> bool:
+    """Whether the binlog has the rows that foreign keys change."""
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW GLOBAL VARIABLES LIKE 'innodb_native_foreign_keys'")
+        row = cursor.fetchone()
+    return row is not None and str(row[1]).upper() == "OFF"
+
+
+def cascade_reason(cascade: str) -> str:
+    """Why a foreign key with this action stops a capture, and what to do."""
+    return (
+        f"its foreign key's {cascade} changes rows without the binlog; drop the key, leave the "
+        "table out with --only, or capture without these changes with --ignore-cascades"
+    )
+
+
+def quoted(name: str) -> str:
+    """A name in backquotes."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def _text(value: Any) -> str:

@@ -2,8 +2,8 @@
 
 Integers, decimals and floats are numbers (a decimal with all its digits); dates and times are
 strings as the database prints them (timestamps in UTC); bytes are base64; BIT is an integer; an
-enum is its label, a set its labels separated by commas; MySQL's JSON is nested. A zero or
-incomplete date is null, because no other database has it.
+enum is its label, a set its labels separated by commas; MySQL's JSON is nested. A zero, incomplete
+or impossible date is null, because no other database has it.
 """
 
 from __future__ import annotations
@@ -53,6 +53,9 @@ def decode_statement(raw: bytes, collation: int) -> str:
         return raw.decode("ascii")
     # In a binary session, the server takes names as UTF-8.
     text = decode_text(raw, "utf8mb4" if charset == BINARY else charset)
+    if charset == "swe7" and not text.isascii():
+        # The backquote is a letter there, but quotes names all the same.
+        raise CaptureError("a swe7 text with letters that are signs of SQL")
     if (
         charset in _CHARSETS_WITH_QUOTE_BYTES
         and any(letter[1:] == b"`" for letter in letters(raw, charset))
@@ -75,7 +78,6 @@ def _is_utf8(raw: bytes) -> bool:
 _TEXTS = {FIELD_TYPE.STRING, FIELD_TYPE.VAR_STRING, FIELD_TYPE.VARCHAR, FIELD_TYPE.BLOB}
 _DATETIMES = {FIELD_TYPE.DATETIME, FIELD_TYPE.DATETIME2}
 _TIMES = {FIELD_TYPE.TIME, FIELD_TYPE.TIME2}
-_NO_DATE = re.compile(r"0000-|\d{4}-00-|\d{4}-\d{2}-00")
 _EPOCH = datetime.datetime(1970, 1, 1)
 
 Convert = Callable[[Any], Any]
@@ -198,13 +200,21 @@ def query_converter(data_type: str) -> Convert:
         case "double":
             return float
         case "date" | "datetime" | "timestamp":
-            return lambda text: None if _NO_DATE.match(text) else text
+            return lambda text: text if _is_date(text[:10]) else None
         case "bit":
             return lambda raw: int.from_bytes(raw, "big")
         case "json":
             return lambda text: json.loads(text, parse_float=Decimal)
         case _:
             return lambda value: _base64(value) if isinstance(value, bytes) else value
+
+
+def _is_date(text: str) -> bool:
+    try:
+        datetime.date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 def decompress(raw: bytes) -> bytes:

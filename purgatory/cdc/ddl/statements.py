@@ -71,6 +71,7 @@ class SchemaChange:
         columns, primary_key: of a table that was created.
         by_rename: whether the statement is a `RENAME TABLE`, and its condition.
         if_absent: of a table that is created, whether only if there is none.
+        cascade: a foreign key's action that changes its rows, such as ``ON DELETE CASCADE``.
     """
 
     kind: str
@@ -82,6 +83,7 @@ class SchemaChange:
     primary_key: Sequence[str] = field(default=(), compare=False)
     by_rename: Literal["", "always", "if exists"] = field(default="", compare=False)
     if_absent: bool = False
+    cascade: str = field(default="", compare=False)
 
     @property
     def all_steps(self) -> list[dict[str, Any]] | None:
@@ -301,8 +303,24 @@ def _create_table_changes(
         if tokens.accept("SELECT"):
             raise SqlError("CREATE TABLE ... SELECT in place of rows")
         tokens.next()
-    created = SchemaChange("table-create", *table_name, columns=columns, primary_key=key)
+    cascade = _cascade(items)
+    created = SchemaChange(
+        "table-create", *table_name, columns=columns, primary_key=key, cascade=cascade
+    )
     return [*drops, created]
+
+
+def _cascade(parts: Sequence[Sequence[Token]]) -> str:
+    """The first action of a foreign key that changes rows; empty if there is none."""
+    for part in parts:
+        words = [token.text.upper() if token.kind is Kind.WORD else "" for token in part]
+        for place in range(len(words)):
+            match words[place : place + 4]:
+                case ["ON", "DELETE" | "UPDATE" as event, "CASCADE", *_]:
+                    return f"ON {event} CASCADE"
+                case ["ON", "DELETE" | "UPDATE" as event, "SET", value]:
+                    return f"ON {event} SET {value}"
+    return ""
 
 
 def _columns(
@@ -387,12 +405,17 @@ def _alter_table_changes(
         tokens.next()
     tokens.accept("NOWAIT")
     # A new name without a database is one of the session's database.
-    alteration = parse_alter_table(tokens.list(), database=database, mode=mode, ignores=ignores)
+    parts = tokens.list()
+    alteration = parse_alter_table(parts, database=database, mode=mode, ignores=ignores)
     changes = []
     if alteration.truncates:
         changes.append(SchemaChange("table-truncate", *table_name))
     change = SchemaChange(
-        "table-alter", *table_name, new_name=alteration.new_name, steps=alteration.steps
+        "table-alter",
+        *table_name,
+        new_name=alteration.new_name,
+        steps=alteration.steps,
+        cascade=_cascade(parts),
     )
     return [*changes, change]
 

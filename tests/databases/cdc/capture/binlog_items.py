@@ -6,7 +6,7 @@ from typing import Any
 
 from purgatory.cdc.capture import parse_source_address
 from purgatory.cdc.capture.binlog import BinlogReader, SchemaStatement, Transaction
-from purgatory.cdc.capture.source import TableFilter
+from purgatory.cdc.capture.source import TableFilter, connect, logs_cascades
 from tests.databases.cdc.mariadb import MariaDb
 
 
@@ -30,7 +30,10 @@ class Source:
     def reader(self) -> BinlogReader:
         """A reader up to the end."""
         address = parse_source_address(self.mariadb.url)
-        return BinlogReader(address, self.start, TableFilter(self.name), once=True)
+        with connect(address) as connection:
+            ignore = logs_cascades(connection)
+        chosen = TableFilter(self.name)
+        return BinlogReader(address, self.start, chosen, once=True, ignore_cascades=ignore)
 
     def transactions(self) -> list[list[tuple[str, Any]]]:
         """Each transaction's changes: kind, and the row's values (one alone, if it is one)."""

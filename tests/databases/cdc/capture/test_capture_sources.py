@@ -9,9 +9,14 @@ from typing import Any
 
 import pytest
 
-from purgatory.cdc.capture import CaptureError, parse_source_address
+from purgatory.cdc.capture import CaptureError, capture_changes, parse_source_address
 from purgatory.cdc.capture.snapshot import Snapshot
-from purgatory.cdc.capture.source import TableFilter, captured_tables, check_settings, connect
+from purgatory.cdc.capture.source import (
+    TableFilter,
+    captured_tables,
+    check_settings,
+    connect,
+)
 from tests.databases.cdc.capture.binlog_items import Source
 from tests.databases.cdc.capture.capturing import Capturing
 from tests.databases.cdc.mariadb import PASSWORD, MariaDb, is_mysql
@@ -131,6 +136,46 @@ def test_prepared_transaction_before_the_start_is_refused(capturing: Capturing) 
                 capturing.capture(snapshot=snapshot)
         cursor.execute("XA ROLLBACK 'p'")
     capturing.capture(snapshot=True)
+
+
+_CHILD = "CREATE TABLE c (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES p (id) {})"
+
+
+@pytest.mark.parametrize("action", ["ON DELETE CASCADE", "ON UPDATE SET NULL"])
+def test_cascade_outside_of_the_binlog_is_refused(capturing: Capturing, action: str) -> None:
+    capturing.run("CREATE TABLE p (id INT PRIMARY KEY)", _CHILD.format(action))
+    if _logs_cascades(capturing.mariadb):
+        capturing.capture(snapshot=True)
+        return
+    for snapshot in (False, True):
+        with pytest.raises(CaptureError, match=rf"\.c: .*{action}.*--ignore-cascades"):
+            capturing.capture(snapshot=snapshot)
+    capture_changes(replace(capturing.config, ignore_cascades=True))
+    capturing.run("INSERT INTO p VALUES (1)")
+    assert capturing.capture() == 1
+
+
+def test_later_cascade_is_a_stop_or_in_the_binlog(mariadb: MariaDb) -> None:
+    source = Source(mariadb, "cascades")
+    source.run(
+        "CREATE TABLE p (id INT PRIMARY KEY)",
+        _CHILD.format("ON DELETE RESTRICT"),
+        "INSERT INTO p VALUES (1)",
+        "INSERT INTO c VALUES (1, 1)",
+        "ALTER TABLE c DROP FOREIGN KEY c_ibfk_1, ADD FOREIGN KEY (p) REFERENCES p (id)"
+        " ON DELETE CASCADE ON UPDATE CASCADE",
+        "DELETE FROM p",
+    )
+    stop = "" if _logs_cascades(mariadb) else " its foreign key's ON DELETE CASCADE chan"
+    assert source.schema_changes()[-3:] == [
+        "table-create p", "table-create c", f"table-alter c{stop}"
+    ]  # fmt: skip
+    deleted = [kind for changes in source.transactions() for kind, _ in changes].count("delete")
+    assert deleted == (2 if _logs_cascades(mariadb) else 1)
+
+
+def _logs_cascades(mariadb: MariaDb) -> bool:
+    return bool(mariadb.rows("SHOW VARIABLES LIKE 'innodb_native_foreign_keys'"))
 
 
 @pytest.mark.mariadb

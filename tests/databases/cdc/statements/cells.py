@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import calendar
 import re
 import sqlite3
 import struct
@@ -25,7 +26,6 @@ Row = tuple[Cell, ...]
 _NUMBERS = {"tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "year"}
 _TEMPORAL = {"date", "datetime", "timestamp", "time"}
 _TEXTS = {"char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set", "json"}
-_NO_DATE = re.compile(r"0000-|\d{4}-00-|\d{4}-\d{2}-00")
 _FRACTION = re.compile(r"(:\d\d)(?:\.(\d*?)0*)?$")
 
 
@@ -113,13 +113,18 @@ def _shown(name: str, kind: str) -> str:
 
 
 def _of_source(cell: Any, kind: str) -> Cell:
-    if cell is None or (kind in _TEMPORAL and _NO_DATE.match(cell)):
+    if cell is None or (kind in _TEMPORAL - {"time"} and _is_no_date(cell)):
         return None
     if kind in _TEXTS:
         return bytes.fromhex(cell).decode()
     if kind in _NUMBERS or kind in _TEMPORAL or kind in ("float", "double", "bit"):
         return _of_copy(cell, kind)
     return f"bytes {cell.lower()}"
+
+
+def _is_no_date(text: str) -> bool:
+    year, month, day = map(int, text[:10].split("-"))
+    return not (year and month and 1 <= day <= calendar.monthrange(year, month)[1])
 
 
 def _of_copy(cell: Any, kind: str) -> Cell:

@@ -105,6 +105,7 @@ ONCE_DIFFERENT = [
     ),
     program("CREATE TABLE `チーム` (id INT PRIMARY KEY, `表` INT)", session=Session("sjis")),
     program("CREATE TABLE `乣a` (id INT PRIMARY KEY)", session=Session("gbk")),
+    program("CREATE TABLE `2a` (id INT PRIMARY KEY, `b` INT)", session=Session("swe7")),
     program(
         *("CREATE TABLE t (id INT NOT NULL, a INT)", "INSERT INTO t VALUES (1, 2), (2, 3)"),
         *("ALTER TABLE t ADD PRIMARY KEY (ID)", "INSERT INTO t VALUES (3, 4)"),
