@@ -91,7 +91,7 @@ class ThreadedRealKafka(ThreadedLoop[RealKafka]):
         if name in _ONLY_OURS:
             with told_by(self._on_only_ours):
                 raise OnlyOursError(name, _ONLY_OURS[name])
-        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+        super().__getattr__(name)  # type: ignore[misc]
 
     def bootstrap_servers_of(self, listener: str) -> str:
         """Return the bootstrap servers of another listener.
