@@ -126,6 +126,7 @@ class ThreadedLoop(TakesEffects, ABC, Generic[AnyServed]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
+            __tracebackhide__ = True  # for pytest
             hint = did_you_mean(name, [one for one in dir(self) if not one.startswith("_")])
             text = f"{type(self).__name__!r} object has no attribute {name!r}; {hint}"
             raise AttributeError(text.removesuffix("; ").strip(), name=name, obj=None)

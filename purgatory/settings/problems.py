@@ -79,6 +79,7 @@ def hint_at_arguments(config: type | None = None) -> Callable[[type[T]], type[T]
 
         @wraps(init)
         def checked(self: object, *args: Any, **keywords: Any) -> None:
+            __tracebackhide__ = True  # for pytest
             for name in sorted(keywords.keys() - set(known)):
                 right = known_names(name, known)
                 if config is not None and name in configured:
