@@ -41,7 +41,7 @@ from purgatory.kafka.errors import ClusterError, KafkaError
 from purgatory.kafka.faults import CutConnections, Fault, Kill
 from purgatory.kafka.faults.active_faults import ActiveFault, Endable
 from purgatory.kafka.topics import topic_creation_error
-from purgatory.settings.problems import did_you_mean, hint_at_arguments
+from purgatory.settings.problems import hint_at_arguments, no_such_attribute
 from purgatory.trace.effects import TakesEffects
 
 if TYPE_CHECKING:
@@ -127,9 +127,7 @@ class ThreadedLoop(TakesEffects, ABC, Generic[AnyServed]):
 
         def __getattr__(self, name: str) -> NoReturn:
             __tracebackhide__ = True  # for pytest
-            hint = did_you_mean(name, [one for one in dir(self) if not one.startswith("_")])
-            text = f"{type(self).__name__!r} object has no attribute {name!r}; {hint}"
-            raise AttributeError(text.removesuffix("; ").strip(), name=name, obj=None)
+            raise no_such_attribute(self, name)
 
     @property
     def running(self) -> AnyServed:

@@ -93,6 +93,14 @@ def hint_at_arguments(config: type | None = None) -> Callable[[type[T]], type[T]
     return with_hints
 
 
+def no_such_attribute(owner: object, name: str) -> AttributeError:
+    """Return the error for an unknown attribute; it says which one may have been meant."""
+    hint = did_you_mean(name, [one for one in dir(owner) if not one.startswith("_")])
+    text = f"{type(owner).__name__!r} object has no attribute {name!r}; {hint}"
+    # Without the owner, Python adds no hint of its own.
+    return AttributeError(text.removesuffix("; ").strip(), name=name, obj=None)
+
+
 def known_names(name: object, known: Iterable[str]) -> str:
     """Say which name may have been meant; where none is like it, which there are."""
     names = list(known)
