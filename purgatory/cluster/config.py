@@ -47,7 +47,14 @@ from purgatory.kafka.settings.topic_settings import settings_of_log, validate_se
 from purgatory.kafka.topics import topic_creation_error
 from purgatory.settings.addresses import is_anywhere, is_host, without_brackets
 from purgatory.settings.plain_values import NotPlainError, plain_value
-from purgatory.settings.problems import ABSENT, Problem, key_text, no_such_key, right_value
+from purgatory.settings.problems import (
+    ABSENT,
+    Problem,
+    hint_at_arguments,
+    key_text,
+    no_such_key,
+    right_value,
+)
 from purgatory.settings.typed_duration import OrTimedelta, default, timed_dataclass
 
 if TYPE_CHECKING:
@@ -138,6 +145,7 @@ else:
     TopicSettings = Mapping[str, str]  # in a file
 
 
+@hint_at_arguments()
 @dataclass(frozen=True)
 class TopicSpec:
     """A topic that the cluster starts with.

@@ -22,6 +22,7 @@ from typing import Any, Literal, NamedTuple, Self, cast, get_args
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ClusterError
 from purgatory.settings.addresses import host_and_port, split_host_and_port
+from purgatory.settings.problems import hint_at_arguments
 
 _log = Logger("purgatory.cluster")
 _NO_TLS = ("WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE")
@@ -45,6 +46,7 @@ def refusing_file(name: str, path: Path | None) -> Iterator[None]:
         raise ClusterError(f"{name} {path}: can't be used: {error}") from error
 
 
+@hint_at_arguments()
 @dataclass(frozen=True)
 class Tls:
     """The TLS files of a listener.
@@ -80,6 +82,7 @@ class Tls:
         return context
 
 
+@hint_at_arguments()
 @dataclass(frozen=True)
 class Listener:
     """A listener of each broker.

@@ -26,7 +26,7 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Protocol, Self, TypeVar
 
 from purgatory.cluster.cluster import REMOVAL_TIMEOUT_S, Cluster, cluster_state
 from purgatory.cluster.config import ClusterConfig
@@ -41,6 +41,7 @@ from purgatory.kafka.errors import ClusterError, KafkaError
 from purgatory.kafka.faults import CutConnections, Fault, Kill
 from purgatory.kafka.faults.active_faults import ActiveFault, Endable
 from purgatory.kafka.topics import topic_creation_error
+from purgatory.settings.problems import hint_at_arguments, no_such_attribute
 from purgatory.trace.effects import TakesEffects
 
 if TYPE_CHECKING:
@@ -121,6 +122,12 @@ class ThreadedLoop(TakesEffects, ABC, Generic[AnyServed]):
         self._served: AnyServed | None = None
         self.fault = ThreadedFaults(self)
         self.wait_for = ThreadedWaits(self)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            __tracebackhide__ = True  # for pytest
+            raise no_such_attribute(self, name)
 
     @property
     def running(self) -> AnyServed:
@@ -387,6 +394,7 @@ class ThreadedFault(Endable):
         self._cluster.call(self._begun.end)
 
 
+@hint_at_arguments(config=ClusterConfig)
 class ThreadedCluster(ThreadedLoop[Cluster]):
     """Runs a cluster beside blocking code. Use it as a context manager, or start and stop it.
 

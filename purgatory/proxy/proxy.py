@@ -42,6 +42,7 @@ from purgatory.proxy.connection import ClientConnection
 from purgatory.proxy.faults import ProxyFaults
 from purgatory.proxy.trace import ProxyTrace
 from purgatory.settings.addresses import is_anywhere, is_host, without_brackets
+from purgatory.settings.problems import hint_at_arguments
 
 _log = Logger("purgatory.proxy")
 _METADATA, _METADATA_VERSION = 3, 1
@@ -49,6 +50,7 @@ _METADATA, _METADATA_VERSION = 3, 1
 _RESPONSE_TIMEOUT_S = 10.0
 
 
+@hint_at_arguments()
 @dataclass(frozen=True)
 class UpstreamTls:
     """The TLS files of connections to brokers.
@@ -78,6 +80,7 @@ class UpstreamTls:
         return context
 
 
+@hint_at_arguments()
 @dataclass(frozen=True)
 class ProxyConfig:
     """The configuration of a proxy.

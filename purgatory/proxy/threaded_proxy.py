@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 from purgatory.cluster.threaded_cluster import ThreadedLoop
 from purgatory.cluster.trace import ClusterTrace
 from purgatory.proxy.proxy import Proxy, ProxyConfig
+from purgatory.settings.problems import hint_at_arguments
 
 if TYPE_CHECKING:
     from purgatory.cluster.control.control import FaultControl
 
 
+@hint_at_arguments(config=ProxyConfig)
 class ThreadedProxy(ThreadedLoop[Proxy]):
     """Runs a proxy beside blocking code. Use it as a context manager, or start and stop it.
 

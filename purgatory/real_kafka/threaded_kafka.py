@@ -29,6 +29,7 @@ from purgatory.kafka.faults import Fault
 from purgatory.real_kafka.cluster import STARTS_S, RealKafka
 from purgatory.real_kafka.jars import KafkaFiles
 from purgatory.real_kafka.settings import OnlyOursError, check_config
+from purgatory.settings.problems import no_such_attribute
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,7 +92,7 @@ class ThreadedRealKafka(ThreadedLoop[RealKafka]):
         if name in _ONLY_OURS:
             with told_by(self._on_only_ours):
                 raise OnlyOursError(name, _ONLY_OURS[name])
-        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+        raise no_such_attribute(self, name)
 
     def bootstrap_servers_of(self, listener: str) -> str:
         """Return the bootstrap servers of another listener.

@@ -5,9 +5,13 @@ where it is, what stands there, what would be right.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import wraps
+from inspect import signature
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 ABSENT = object()
 """The value of a problem of a missing setting."""
@@ -59,6 +63,42 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     by_lower_case = {one.lower(): one for one in known}
     close = difflib.get_close_matches(str(name).lower(), by_lower_case, n=1)
     return f'did you mean "{by_lower_case[close[0]]}"? ' if close else ""
+
+
+def hint_at_arguments(config: type | None = None) -> Callable[[type[T]], type[T]]:
+    """Have the TypeError for an unknown argument of a class say which one may have been meant.
+
+    Args:
+        config: the class of its argument ``config``, whose arguments are pointed at, too.
+    """
+
+    def with_hints(cls: type[T]) -> type[T]:
+        init: Callable[..., None] = cls.__init__
+        known = list(signature(init).parameters)[1:]
+        configured = [] if config is None else list(signature(config).parameters)
+
+        @wraps(init)
+        def checked(self: object, *args: Any, **keywords: Any) -> None:
+            __tracebackhide__ = True  # for pytest
+            for name in sorted(keywords.keys() - set(known)):
+                right = known_names(name, known)
+                if config is not None and name in configured:
+                    right = f"give config={config.__name__}({name}=...)"
+                raise TypeError(f"{cls.__name__} has no argument {name!r}; {right}")
+            init(self, *args, **keywords)
+
+        cls.__init__ = checked  # type: ignore[method-assign]
+        return cls
+
+    return with_hints
+
+
+def no_such_attribute(owner: object, name: str) -> AttributeError:
+    """Return the error for an unknown attribute; it says which one may have been meant."""
+    hint = did_you_mean(name, [one for one in dir(owner) if not one.startswith("_")])
+    text = f"{type(owner).__name__!r} object has no attribute {name!r}; {hint}"
+    # Without the owner, Python adds no hint of its own.
+    return AttributeError(text.removesuffix("; ").strip(), name=name, obj=None)
 
 
 def known_names(name: object, known: Iterable[str]) -> str:

@@ -13,6 +13,8 @@ from datetime import timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, dataclass_transform
 
+from purgatory.settings.problems import hint_at_arguments
+
 T = TypeVar("T")
 
 _UNITS_US = {
@@ -181,4 +183,4 @@ def timed_dataclass(cls: type[T]) -> type[T]:
         for one in fields(made)  # type: ignore[arg-type]
         if str(one.type).startswith(OrTimedelta.__name__)
     ]
-    return made
+    return hint_at_arguments()(made)

@@ -24,6 +24,19 @@ JSON_OPTIONS = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 TIMESTAMP = "timestamp"
 """The type of a point in time, which is read as microseconds since 1970."""
 
+ISO_TIME = (
+    "(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
+    "([T ]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9]([.][0-9]+)?)?"
+    "(Z|[+-](0[0-9]|1[0-7])(:?[0-5][0-9])?)?)?"
+)
+"""A date, with or without a time and a zone, as ISO 8601 has them: a regular expression."""
+
+ZEROS = "[.]0+"
+"""The end of a whole number that is written as a float: a regular expression."""
+
+_END = r"\z"
+"""The end of a text in Java's regular expressions: `$` is before a last new line, too."""
+
 _MOST_EXACT = 2**53
 """The greatest whole number below which a double has each."""
 
@@ -211,7 +224,23 @@ def json_cell(source: Source, kind: str, row: str, line: str) -> Cell:
     if kind.startswith("array"):
         array = f"from_json({text}, '{kind}', {_options()})"
         return _typed_cell(text, f"CASE WHEN {text} LIKE '[%' THEN {array} END")
-    return _typed_cell(text, f"try_cast({text} AS {kind})")
+    digits = f"regexp_replace({text}, {SPARK.literal(ZEROS + _END)}, '')"
+    number = f"try_cast({digits} AS {kind})"
+    return _typed_cell(text, _iso_micros(text, number) if source.is_time else number)
+
+
+def _iso_micros(text: str, otherwise: str) -> str:
+    """SQL: the microseconds since 1970 of a text of `ISO_TIME`, in UTC where it names no zone."""
+    pattern = SPARK.literal(f"^{ISO_TIME}{_END}")
+    whole = text
+    for short, longer in (
+        (f"^(.{{10}}){_END}", "$1T00:00"),
+        ("^(.{16})(?!:)", "$1:00"),
+        (f"^(.{{19}}([.][0-9]+)?){_END}", "$1Z"),
+    ):
+        whole = f"regexp_replace({whole}, {SPARK.literal(short)}, '{longer}')"
+    micros = f"unix_micros(try_cast({whole} AS timestamp))"
+    return f"CASE WHEN {text} RLIKE {pattern} THEN {micros} ELSE {otherwise} END"
 
 
 def _options() -> str:

@@ -10,6 +10,7 @@ The rules are the same as in `spark_reader`.
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -225,7 +226,7 @@ class _TraceTable:
         try:
             for block in JsonLines(TABLES[self.table], self.sources).blocks(part.here):
                 self._take(part, rows, block.columns, block.contents)
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, csv.Error) as error:
             raise TraceError(f"{part.path}: can't be read: {error}") from error
 
     def _take(

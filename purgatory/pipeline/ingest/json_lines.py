@@ -20,13 +20,21 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.json as pj
 
+from purgatory.pipeline.ingest.column_casts import ZEROS
 from purgatory.pipeline.ingest.column_mapping import Source
-from purgatory.pipeline.ingest.plain_data import CSV, csv_lines
+from purgatory.pipeline.ingest.plain_data import CSV_ENDINGS, csv_lines, iso_micros
 
 _BITS = {"int": 31, "bigint": 63}
 _MOST_DIGITS = 1_000
 _INTEGER_TEXT = re.compile(r"[\x00-\x20\x7f]*([+-]?[0-9]+)[\x00-\x20\x7f]*")
+_ZEROS = re.compile(rf"{ZEROS}\Z")
 _WRONG = object()
+
+
+class _Float(float):
+    """A float with its text in the line, by which Spark tells whether it is a whole number."""
+
+    text: str
 
 
 class JsonCells:
@@ -40,7 +48,9 @@ class JsonCells:
 
     def __init__(self, kinds: Mapping[str, str], sources: Mapping[str, Source]) -> None:
         self._columns = [(name, kind, sources[name]) for name, kind in kinds.items()]
-        self._decoder = json.JSONDecoder(parse_int=_integer, parse_constant=_refuse)
+        self._decoder = json.JSONDecoder(
+            parse_float=_float, parse_int=_integer, parse_constant=_refuse
+        )
 
     def parse_line(self, line: bytes) -> tuple[list[Any] | None, str | None]:
         """The values of a line, and the first column whose value is of another type.
@@ -67,7 +77,8 @@ class JsonCells:
             return _storable(_text(value))
         if source.takes_texts and not isinstance(value, str):
             # An id of any type: SQL takes it as text.
-            number = _WRONG if isinstance(value, bool | dict | list) else _to_integer(value, 63)
+            is_number = isinstance(value, int) and not isinstance(value, bool)
+            number = _to_integer(value, 63) if is_number else _WRONG
             return _WRONG if number is _WRONG else str(number)
         if kind == "string" or source.takes_texts:
             return _storable(value) if isinstance(value, str) else _WRONG
@@ -77,7 +88,7 @@ class JsonCells:
             return self._texts(value)
         if isinstance(value, bool | dict | list):
             return _WRONG
-        return _to_integer(value, _BITS[kind])
+        return _to_time(value) if source.is_time else _to_integer(value, _BITS[kind])
 
     def _texts(self, value: Any) -> Any:
         """A list of texts, from a list or from the text of one; text behind it is ignored."""
@@ -96,6 +107,12 @@ def _integer(text: str) -> float:
     return int(text) if len(text) <= _MOST_DIGITS else float(text)
 
 
+def _float(text: str) -> float:
+    value = _Float(text)
+    value.text = text
+    return value
+
+
 def _refuse(name: str) -> None:
     raise ValueError(f"{name} is no number in JSON")
 
@@ -105,9 +122,19 @@ def _storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
+def _to_time(value: Any) -> Any:
+    """Microseconds, from a number or a text."""
+    number = _to_integer(value, _BITS["bigint"])
+    if number is _WRONG and isinstance(value, str):
+        micros = iso_micros(value)
+        return _WRONG if micros is None else micros
+    return number
+
+
 def _to_integer(value: Any, bits: int) -> Any:
-    if isinstance(value, str):
-        match = _INTEGER_TEXT.fullmatch(value)
+    if isinstance(value, str | _Float):
+        text = value if isinstance(value, str) else value.text
+        match = _INTEGER_TEXT.fullmatch(_ZEROS.sub("", text))
         value = int(match[1]) if match and len(match[1]) <= _MOST_DIGITS else None
     fits = isinstance(value, int) and -(1 << bits) <= value < 1 << bits
     return value if fits else _WRONG
@@ -177,7 +204,9 @@ class JsonLines:
             if source.name is not None and (kinds[name] == "string" or source.values is not None)
         )
         self._times = frozenset(
-            source.name for source in sources.values() if source.name is not None and source.is_time
+            source.name
+            for source in sources.values()
+            if source.name is not None and source.is_time and source.values is None
         )
         self._numbers = frozenset(
             source.name
@@ -188,23 +217,25 @@ class JsonLines:
             source.name: name for name, source in sources.items() if source.name is not None
         }
         texts = {field: self._schema.field(name).type for field, name in name_of_field.items()}
+        times = dict.fromkeys(self._times, pa.string())
         numbers = {
             field: ARROW_KINDS[kinds[name]] if sources[name].values is None else pa.string()
             for field, name in name_of_field.items()
         }
         self._plain = len(name_of_field) == sum(name is not None for name in self._fields)
-        # Ids are all numbers, or all texts; the schema of the last lines is tried first.
+        # Ids are all numbers, or all texts, and so are times; the schema of the last lines is tried
+        # first.
         self._options = [
             pj.ParseOptions(
                 explicit_schema=pa.schema(list(fields.items())), unexpected_field_behavior="ignore"
             )
-            for fields in (numbers, texts)
+            for fields in (numbers, texts, numbers | times, texts | times)[: 4 if times else 2]
         ]
 
     def blocks(self, path: Path) -> Iterator[Block]:
         """The lines of a file, which is read in pieces; empty lines are no rows."""
         first = 1
-        csv = path.suffix == CSV
+        csv = path.name.endswith(CSV_ENDINGS)
         texts = csv_lines(path, self._texts, self._times, self._numbers) if csv else None
         for lines in texts or _line_blocks(path):
             stripped = [line.strip(_BLANKS) for line in lines]
@@ -230,7 +261,7 @@ class JsonLines:
         else:
             yield self._parse_rows(lines)
 
-    def _plain_columns(self, lines: Sequence[bytes]) -> list[pa.ChunkedArray] | None:
+    def _plain_columns(self, lines: Sequence[bytes]) -> list[pa.Array | pa.ChunkedArray] | None:
         """The columns of lines, each of which is one object with values of the right types.
 
         A line is one object if it starts and ends as one, and there are as many objects as lines:
@@ -242,12 +273,17 @@ class JsonLines:
         table = self._parse_plain(text)
         if table is None or len(table) != len(lines):
             return None
-        return [
-            pa.chunked_array([pa.nulls(len(lines), kind)])
-            if name is None
-            else table[name].cast(kind)
-            for name, kind in zip(self._fields, self._schema.types, strict=True)
-        ]
+        columns = []
+        for name, kind in zip(self._fields, self._schema.types, strict=True):
+            column = pa.nulls(len(lines), kind) if name is None else table[name]
+            if name in self._times and column.type == pa.string():
+                texts = column.to_pylist()
+                values = [None if text is None else _to_time(text) for text in texts]
+                if _WRONG in values:
+                    return None
+                column = pa.array(values, kind)
+            columns.append(column.cast(kind))
+        return columns
 
     def _parse_plain(self, text: bytes) -> pa.Table | None:
         try:

@@ -11,11 +11,14 @@ import gzip
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
+from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from purgatory.pipeline.ingest.column_casts import ISO_TIME, ZEROS
 from purgatory.pipeline.ingest.column_mapping import ColumnMapping, Source, sources_of
 from purgatory.pipeline.jobs.audit.anomalies import NO_COLUMN
 from purgatory.trace.trace_schema import DERIVED, NULLABLE
@@ -156,20 +159,21 @@ def json_columns(path: TracePath) -> list[str]:
 # CSV, as lines of JSON: the same rules hold for its rows.
 
 
-CSV = ".csv"
-_ZEROS = re.compile(r"(?<=[0-9])\.0+$")
+CSV_ENDINGS = (".csv", ".csv.gz")
+_ZEROS = re.compile(rf"(?<=[0-9]){ZEROS}\Z")
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,18})")
 _WORDS: Mapping[str, Any] = {"true": True, "True": True, "false": False, "False": False}
 _LINES = 20_000
+_MOST_CELL = (1 << 31) - 1
 
 
-def peek_csv(path: Path, column: str | None) -> tuple[list[str], object]:
+def peek_csv(path: TracePath, column: str | None) -> tuple[list[str], object]:
     """The names in the first line of a file of CSV, and the first value of one of them.
 
     Raises:
-        OSError, UnicodeDecodeError, csv.Error: the file can't be read.
+        OSError, EOFError, csv.Error: the file can't be read.
     """
-    with path.open(encoding="utf-8-sig", newline="") as file:
+    with _csv_text(path) as file:
         rows = csv.reader(file)
         names = next(rows, [])
         index = names.index(column) if column in names else len(names)
@@ -192,7 +196,7 @@ def csv_lines(
         numbers: those whose cells may be whole numbers such as 1.0, as pandas writes them beside
             empty cells.
     """
-    with path.open(encoding="utf-8-sig", newline="", errors="replace") as file:
+    with _csv_text(path) as file:
         rows = csv.reader(file)
         names = next(rows, [])
         lines = [b""]  # the names' line, which is no row
@@ -202,6 +206,17 @@ def csv_lines(
                 yield lines
                 lines = []
         yield lines
+
+
+@contextmanager
+def _csv_text(path: TracePath) -> Iterator[TextIOWrapper]:
+    csv.field_size_limit(_MOST_CELL)  # of the process
+    with (
+        path.open("rb") as raw,
+        gzip.open(raw) if path.name.endswith(".gz") else nullcontext(raw) as content,
+        TextIOWrapper(content, encoding="utf-8-sig", errors="replace", newline="") as text,
+    ):
+        yield text
 
 
 def _json_line(
@@ -216,8 +231,8 @@ def _json_line(
     cells = {
         name: cell
         if name in texts
-        else _time(cell)
-        if name in times
+        else time
+        if name in times and (time := iso_micros(cell)) is not None
         else _cell(_ZEROS.sub("", cell) if name in numbers else cell)
         for name, cell in zip(names, row, strict=True)
         if cell
@@ -229,15 +244,21 @@ def _cell(text: str) -> Any:
     return int(text) if _WHOLE.fullmatch(text) else _WORDS.get(text, text)
 
 
-def _time(text: str) -> Any:
-    """Microseconds since 1970, of UTC where the text names no zone."""
+def iso_micros(text: str) -> int | None:
+    """The microseconds since 1970 of a text of `ISO_TIME`, in UTC where it names no zone.
+
+    None is returned for any other text.
+    """
+    if _ISO_TIME.fullmatch(text) is None:
+        return None
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        return _cell(text)
+        return None  # such as February 30
     if time.tzinfo is None:
         time = time.replace(tzinfo=UTC)
     return (time - _EPOCH) // timedelta(microseconds=1)
 
 
+_ISO_TIME = re.compile(ISO_TIME)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

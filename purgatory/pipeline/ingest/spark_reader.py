@@ -41,7 +41,7 @@ from purgatory.pipeline.ingest.column_mapping import (
     sources_of,
 )
 from purgatory.pipeline.ingest.hadoop_files import HadoopFiles
-from purgatory.pipeline.ingest.plain_data import CSV
+from purgatory.pipeline.ingest.plain_data import CSV_ENDINGS
 from purgatory.pipeline.ingest.quarantine_rules import (
     MOST_CONTENT,
     derived_columns,
@@ -125,7 +125,7 @@ class TableRows:
         for trace in traces:
             sources = sources_of(table, trace.mapping)
             for part in trace.files[table]:
-                if part.path.name.endswith(CSV):
+                if part.path.name.endswith(CSV_ENDINGS):
                     raise TraceError(f"{part.path}: Spark reads no CSV: take --engine duckdb")
                 if part.twin is not None:
                     _check_case(session, part.path, part.twin)

@@ -101,7 +101,8 @@ class _Copier:
 
     def _copy(self, number: int, part: Part) -> Part:
         path = part.path
-        copy = self._folder / f"{number}{Path(path.name).suffix}"  # .gz marks a compressed file
+        ending = "".join(Path(path.name).suffixes[-2:])  # of CSV and compressed files
+        copy = self._folder / f"{number}{ending}"
         try:
             with path.open("rb") as source, copy.open("wb") as target:
                 while not self._stopped.is_set() and (chunk := source.read(_CHUNK_BYTES)):

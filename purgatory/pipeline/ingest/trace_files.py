@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from purgatory.pipeline.errors import TraceError
 from purgatory.pipeline.ingest.column_casts import TIMESTAMP
 from purgatory.pipeline.ingest.column_mapping import Source
-from purgatory.pipeline.ingest.plain_data import CSV, json_columns, peek_csv
+from purgatory.pipeline.ingest.plain_data import CSV_ENDINGS, json_columns, peek_csv
 from purgatory.pipeline.ingest.stores import TracePath
 from purgatory.trace.trace_schema import DERIVED, NULLABLE, RUN_FILE, TABLES, version_error
 
@@ -203,9 +203,17 @@ def _settings(
 # ones are read through once, so that a torn file is found before Spark starts.
 
 
-JSON_ENDINGS = (".jsonl", ".jsonl.gz")
-PLAIN_ENDINGS = (".parquet", ".csv")
+JSON_ENDINGS = (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz", ".json", ".json.gz")
+PLAIN_ENDINGS = (
+    ".parquet",
+    *(f".{codec}.parquet" for codec in ("snappy", "gz", "zstd", "lz4", "brotli")),
+    *CSV_ENDINGS,
+)
 UNFINISHED = ".parquet.part"
+_UNREADABLE = (
+    *(".arrow", ".avro", ".db", ".feather", ".orc", ".pkl", ".tsv", ".xls", ".xlsx"),
+    *(".bz2", ".lz4", ".xz", ".zip", ".zst"),
+)
 _PARTS = "part-*.parquet"
 _CHUNK_BYTES = 1 << 20
 
@@ -264,7 +272,7 @@ def json_files(folder: TracePath, table: str) -> list[TracePath]:
         OSError: a folder can't be read; the next two functions raise it as well.
     """
     files = [folder / (table + ending) for ending in JSON_ENDINGS]
-    parts = [path for ending in JSON_ENDINGS for path in _listed(folder / table, "*" + ending)]
+    parts = _parts_of(folder / table, JSON_ENDINGS)
     return _in_order(path for path in [*files, *parts] if path.is_file())
 
 
@@ -276,8 +284,18 @@ def parquet_files(folder: TracePath, table: str) -> list[TracePath]:
 def plain_files(folder: TracePath, table: str) -> list[TracePath]:
     """The Parquet and CSV of one table of plain data: a file of its name, or all in its folder."""
     files = [folder / (table + ending) for ending in PLAIN_ENDINGS]
-    parts = [path for ending in PLAIN_ENDINGS for path in _listed(folder / table, "*" + ending)]
+    parts = _parts_of(folder / table, PLAIN_ENDINGS)
     return _in_order(path for path in [*files, *parts] if path.is_file())
+
+
+def unreadable_files(folder: TracePath, table: str) -> list[TracePath]:
+    """The files of one table of plain data in a format that is not read, such as `sends.xlsx`."""
+    files = [*_listed(folder, f"{table}.*"), *_listed(folder / table, "*")]
+    return _in_order(path for path in files if path.name.endswith(_UNREADABLE) and path.is_file())
+
+
+def _parts_of(folder: TracePath, endings: tuple[str, ...]) -> list[TracePath]:
+    return [path for path in _listed(folder, "*") if path.name.endswith(endings)]
 
 
 def unfinished_files(folder: TracePath, table: str) -> list[TracePath]:
@@ -305,8 +323,14 @@ def read_part(path: TracePath, table: str, sources: Mapping[str, Source]) -> Par
     Raises:
         PartError: the file can't be read.
     """
-    if path.name.endswith((*JSON_ENDINGS, CSV)):
+    if path.name.endswith((*JSON_ENDINGS, *CSV_ENDINGS)):
         _check_compression(path)
+        if path.name.endswith((".json", ".json.gz")) and _is_list(path):
+            raise PartError(
+                f"{path}: is one list; write its objects in a line each, as to_json(path, "
+                'orient="records", lines=True) of pandas does',
+                "torn file",
+            )
         return Part(path, None, None)
     try:
         with (
@@ -332,7 +356,7 @@ def peek(path: TracePath, column: str | None) -> tuple[list[str], object]:
     try:
         if path.name.endswith(JSON_ENDINGS):
             return json_columns(path), None
-        if isinstance(path, Path) and path.suffix == CSV:
+        if path.name.endswith(CSV_ENDINGS):
             return peek_csv(path, column)
         with path.open("rb") as content, pq.ParquetFile(content) as file:
             columns = list(file.schema_arrow.names)
@@ -340,7 +364,7 @@ def peek(path: TracePath, column: str | None) -> tuple[list[str], object]:
             if column in columns:
                 (first, *_) = next(file.iter_batches(1, columns=[column]), [first])
             return columns, first[0].as_py() if len(first) else None
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error, pa.ArrowException):
+    except (OSError, EOFError, zlib.error, csv.Error, pa.ArrowException):
         return [], None
 
 
@@ -413,3 +437,9 @@ def _check_compression(path: TracePath) -> None:
                 pass
     except (OSError, EOFError, zlib.error) as error:
         raise PartError(f"{path}: can't be read: {error}", "torn file") from error
+
+
+def _is_list(path: TracePath) -> bool:
+    """Whether a file whose compression was checked is one list, and no lines."""
+    with path.open("rb") as raw, gzip.open(raw) if path.name.endswith(".gz") else raw as file:
+        return bytes(file.read(1)) == b"["

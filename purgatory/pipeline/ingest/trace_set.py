@@ -38,6 +38,7 @@ from purgatory.pipeline.ingest.trace_files import (
     read_head,
     read_part,
     unfinished_files,
+    unreadable_files,
 )
 from purgatory.pipeline.result_rows import Order, Row
 from purgatory.pipeline.signals import defer_signals
@@ -57,6 +58,11 @@ __all__ = [
 _AT_A_TIME = 16
 """The number of traces of a store that are read at a time."""
 
+_A_TRACE = (
+    f"a folder with {RUN_FILE}, or with plain data: sends and reads as .parquet, .csv, .json or "
+    ".jsonl, each a file of that name or in a folder of it"
+)
+_MOST_NAMES = 10
 _GLOB_CHARACTERS = re.compile(r"([\\*?\[\]{}])")
 _JSON_TABLES = frozenset(table + ending for table in TABLES for ending in JSON_ENDINGS)
 _PLAIN_TABLES = frozenset(table + ending for table in TABLES for ending in PLAIN_ENDINGS)
@@ -240,8 +246,9 @@ def _find_folders(root: TracePath) -> Iterator[TracePath]:
     if not root.exists():
         raise TraceError(f"{root}: there is no such folder; give the folder of a trace")
     if not root.is_dir():
-        raise TraceError(f"{root}: is a file; give the folder of a trace")
+        raise TraceError(f"{root}: is a file; give its folder: a trace is {_A_TRACE}")
     found = False
+    names: list[str] = []
     for name, subfolders, files in (
         os.walk(root, onerror=_raise) if isinstance(root, Path) else root.walk()
     ):
@@ -259,10 +266,11 @@ def _find_folders(root: TracePath) -> Iterator[TracePath]:
             subfolders.clear()
             yield folder
         subfolders.sort()
+        names += sorted(files)[: _MOST_NAMES - len(names)]
     if not found:
+        has = f"; it has {', '.join(names)}" if names else ""
         raise TraceError(
-            f"{root}: contains no trace (a folder with {RUN_FILE}, or with plain data: sends and "
-            "reads as .parquet, .jsonl or .csv, each a file of that name or in a folder of it); "
+            f"{root}: contains no trace ({_A_TRACE}){has}; "
             "write one with purgatory simulate --trace DIR"
         )
 
@@ -292,12 +300,14 @@ def _read(
     parquet_paths = {table: listed(parquet_files, table) for table in TABLES}
     written_elsewhere = any(json_paths.values())
     plain: dict[str, PlainTable] = {}
+    unreadable: dict[str, list[TracePath]] = {}
     run_id = folder.name
     lost = False
     if not (folder / RUN_FILE).exists():
         written_elsewhere = True
         lost = bool(parquet_paths["operations"])
         parquet_paths = {table: listed(plain_files, table) for table in TABLES}
+        unreadable = {table: listed(unreadable_files, table) for table in PLAIN_TABLES}
         run_id, plain = _read_plain(folder, parquet_paths, json_paths, mapping)
         mapping = {
             **(mapping or {}),
@@ -331,6 +341,9 @@ def _read(
             )
             paths = []
         files[table] = _read_parts(head, table, paths, mapping, quarantine)
+        for path in unreadable.get(table, ()):
+            detail = f"{path}: is not read; write {table} as .parquet, .csv, .csv.gz or .jsonl"
+            quarantine.add(QuarantinedFile(head.run_id, table, path, "torn file", detail, None))
     lacking = {table: one.lacking for table, one in plain.items() if one.lacking}
     trace = Trace(**vars(head), folder=folder, files=files, mapping=mapping or {}, lacking=lacking)
     for table in TABLES:

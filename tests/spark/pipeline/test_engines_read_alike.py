@@ -25,6 +25,9 @@ from tests.spark.pipeline.reading_engines import (
 )
 from tests.spark.pipeline.test_quarantine import LINES, ROWS
 
+NOON = 1_793_534_400_000_000
+"""Noon of the first of November 2026 in UTC, in microseconds since 1970."""
+
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
@@ -89,6 +92,49 @@ def test_both_engines_read_plain_data_of_any_columns(spark: SparkSession, tmp_pa
     assert (wrong["run_id"], wrong["reason"]) == ("floats", "wrong type")
     path = tmp_path / "floats" / "reads.parquet"
     assert wrong["details"] == [f"{path}:1: offset is of another type, or out of bounds"]
+
+
+TIMES: Mapping[Any, int | None] = {
+    "2026-11-01T12:00:00Z": NOON,
+    "2026-11-01T12:00:00": NOON,
+    "2026-11-01 12:00:00": NOON,
+    "2026-11-01T12:00": NOON,
+    "2026-11-01T12:00Z": NOON,
+    "2026-11-01T14:00+02": NOON,
+    "2026-11-01T17:30:00+05:30": NOON,
+    "2026-11-01T06:30:00-0530": NOON,
+    "2026-11-01T12:00:00.5Z": NOON + 500_000,
+    "2026-11-01T12:00:00.123456789": NOON + 123_456,
+    "2026-11-01T12:00:00.9999999+00:00": NOON + 999_999,
+    "2026-11-01": NOON - 12 * 3_600_000_000,
+    "1970-01-01T00:00:00Z": 0,
+    "20261101": 20_261_101,
+    "7.0": 7,
+    7.0: 7,
+    7.5: None,
+    1e3: 1_000,
+    "1e3": None,
+    "2026-02-30T12:00:00Z": None,
+    "2026-11-01T24:00:00Z": None,
+    "2026-11-01T12:00:00z": None,
+    "2026-11-01T12:00:00Z\n": None,
+    "0000-01-01T00:00:00Z": None,
+    "12:00:00": None,
+    "yesterday": None,
+    "": None,
+}
+
+
+def test_both_engines_read_dates_and_floats_in_json_alike(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    place = {"topic": "t", "partition": 0.0, "value_id": "a"}
+    rows = [{**place, "offset": n, "time_us": time} for n, time in enumerate(TIMES)]
+    (tmp_path / "reads.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    by_spark, by_duckdb = ReadingSpark(spark).read(tmp_path), ReadingDuckdb().read(tmp_path)
+    check_alike(by_spark, by_duckdb)
+    found = {row["offset"]: row["time_us"] for row in by_duckdb.rows("reads")}
+    assert [found.get(n) for n in range(len(TIMES))] == list(TIMES.values())
 
 
 def check_alike(left: FoundRows, right: FoundRows) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import re
 import tomllib
@@ -11,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,6 +21,7 @@ from click.testing import CliRunner
 import purgatory
 from purgatory.cli.main import program
 from purgatory.pipeline.errors import TraceError
+from purgatory.pipeline.ingest.duckdb_reader import read_tables
 from purgatory.pipeline.ingest.trace_set import read_trace_set
 
 Table = Sequence[Mapping[str, Any]]
@@ -60,7 +63,7 @@ def write_csv(path: Path, rows: Table) -> None:
 
 
 def write_json(path: Path, rows: Table) -> None:
-    path.write_text("".join(f"{json.dumps(row, default=_microseconds)}\n" for row in rows))
+    path.write_text("".join(f"{json.dumps(row, default=datetime.isoformat)}\n" for row in rows))
 
 
 def _microseconds(time: datetime) -> int:
@@ -103,7 +106,7 @@ def test_plain_data_is_audited(kind: str, in_folders: bool, tmp_path: Path, mapp
     assert {one.anomaly for one in found.undecided} == set()
 
 
-@pytest.mark.parametrize("kind", ["parquet", "csv"])
+@pytest.mark.parametrize("kind", WRITERS)
 def test_whole_numbers_may_be_floats_as_pandas_has_them(kind: str, tmp_path: Path) -> None:
     place = {"topic": "orders", "partition": 0}
     sends = [
@@ -116,6 +119,79 @@ def test_whole_numbers_may_be_floats_as_pandas_has_them(kind: str, tmp_path: Pat
     assert found.basis.startswith("judged: 3 sent, 3 acknowledged, 1 read")
     assert "left out: 1 row (sends: wrong type)" in found.basis
     assert found.count("lost_write") == 1, "no one knows where the second was stored"
+
+
+PLACE = {"topic": "t", "partition": 0, "offset": 0, "value_id": "a"}
+ENDINGS = {
+    ".csv.gz": write_csv,
+    ".json": write_json,
+    ".json.gz": write_json,
+    ".jsonl.gz": write_json,
+    ".ndjson": write_json,
+    ".ndjson.gz": write_json,
+    ".snappy.parquet": write_parquet,
+    ".zstd.parquet": write_parquet,
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("in_folder", [False, True], ids=["file", "folder"])
+def test_files_are_read_by_the_endings_that_programs_give_them(
+    ending: str, in_folder: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / f"reads{ending}"
+    if in_folder:
+        (tmp_path / "reads").mkdir()
+        path = tmp_path / "reads" / f"part-00000{ending}"
+    ENDINGS[ending](path, [PLACE])
+    if ending.endswith(".gz"):
+        path.write_bytes(gzip.compress(path.read_bytes()))
+    assert "1 read, 0 committed, 0 applied" in purgatory.audit(tmp_path).basis
+
+
+@pytest.mark.parametrize("name", ["reads.xlsx", "reads.csv.zst", "reads/january.tsv"])
+def test_file_in_another_format_is_left_out_by_name(name: str, tmp_path: Path) -> None:
+    write_csv(tmp_path / "sends.csv", [PLACE])
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"anything")
+    result = CliRunner().invoke(program, ["audit", str(tmp_path), "--engine", "duckdb"])
+    assert "left out: 1 file (reads: torn file)" in result.output
+    assert f"{path}: is not read; write reads as .parquet, .csv, " in result.output
+    assert result.exit_code == 3
+
+
+def test_list_in_one_file_of_json_is_left_out_by_name(tmp_path: Path) -> None:
+    write_csv(tmp_path / "sends.csv", [PLACE])
+    (tmp_path / "reads.json").write_text(json.dumps([PLACE], indent=1))
+    with pytest.raises(TraceError, match=r"reads.json: is one list; .* lines=True"):
+        read_trace_set([tmp_path], strict=True)
+
+
+def test_csv_may_have_long_cells_and_other_characters(tmp_path: Path) -> None:
+    row = {**PLACE, "value_id": "a" * 200_000}
+    write_csv(tmp_path / "reads.csv", [row, {**PLACE, "offset": 1}])
+    text = (tmp_path / "reads.csv").read_bytes().replace(b"t,0,1", b"\xfc,0,1")
+    (tmp_path / "reads.csv").write_bytes(text)
+    assert "2 read, 0 committed, 0 applied" in purgatory.audit(tmp_path).basis
+
+
+def test_folder_without_a_trace_is_refused_with_its_files(tmp_path: Path) -> None:
+    write_csv(tmp_path / "orders.csv", [PLACE])
+    with pytest.raises(TraceError, match=r"sends and reads as .*; it has orders.csv; write one"):
+        read_trace_set([tmp_path])
+    with pytest.raises(TraceError, match=r"orders.csv: is a file; give its folder: .* sends and"):
+        read_trace_set([tmp_path / "orders.csv"])
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_number_of_eight_digits_is_no_date(kind: str, tmp_path: Path) -> None:
+    place = {"topic": "t", "partition": 0, "value_id": "a"}
+    rows = [{**place, "offset": 0, "time_us": 20_251_231}]
+    WRITERS[kind](tmp_path / f"reads.{kind}", rows)
+    with duckdb.connect() as connection:
+        read_tables(connection, read_trace_set([tmp_path]))
+        assert connection.execute("SELECT time_us FROM reads").fetchall() == [(20_251_231,)]
 
 
 def test_expectation_without_its_columns_is_not_decided(tmp_path: Path, mapping: Path) -> None:
