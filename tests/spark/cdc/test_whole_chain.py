@@ -64,7 +64,10 @@ _FIVE_IN_FLIGHT = {
 
 @dataclass(frozen=True)
 class Chain:
-    """One run of the chain: the addresses of its ends, and its capture's way of sending."""
+    """One run of the chain: the addresses of its ends, and its capture's way of sending.
+
+    Without a target, nothing is applied: what is sent is audited.
+    """
 
     mariadb: MariaDb
     cluster: ThreadedCluster
@@ -257,7 +260,8 @@ def _lose_responses_to_what_is_stored(cluster: ThreadedCluster) -> None:
     cluster.fault.end_all()
 
 
-def _run(chain: Chain, spark: SparkSession, seed: int, *, apply_in_between: bool) -> Workloads:
+def _run(chain: Chain, seed: int, spark: SparkSession | None = None) -> Workloads:
+    """Run the workloads and break things; a session applies what is captured, also meanwhile."""
     chain.capture_to_the_end()
     chain.mariadb.run(*TABLES.values(), database=chain.database)
     rng = random.Random(seed)
@@ -268,11 +272,12 @@ def _run(chain: Chain, spark: SparkSession, seed: int, *, apply_in_between: bool
             assert time.monotonic() < give_up_s, "nothing is captured"
         breaking = threading.Thread(target=partial(_break_things, chain, rng))
         breaking.start()
-        if apply_in_between:
+        if spark is not None:
             chain.apply_what_is_there(spark)
         breaking.join()
     chain.capture_to_the_end()
-    chain.apply_what_is_there(spark)
+    if spark is not None:
+        chain.apply_what_is_there(spark)
     return workloads
 
 
@@ -298,7 +303,7 @@ def runs(
     mariadb.run("CREATE DATABASE sound", "CREATE DATABASE broken")
     with _traced_cluster(traces / "sound", idempotent=True) as cluster:
         sound = Chain(mariadb, cluster, "sound", postgres.make_schema("sound"), {})
-        workloads = _run(sound, spark, _SEED, apply_in_between=True)
+        workloads = _run(sound, _SEED, spark)
         by_transaction_url = f"sqlite:///{tmp_path_factory.mktemp('copy') / 'copy.db'}"
         sound.apply_to(spark, by_transaction_url, by_transaction=True)
         local_urls = [f"sqlite:///{traces.parent / name}.db" for name in ("by-row", "by-txn")]
@@ -308,9 +313,7 @@ def runs(
     write_trace(target, traces / "apply", "apply")
     target.close()
     with _traced_cluster(traces / "broken", idempotent=False) as cluster:
-        url = postgres.make_schema("broken")
-        broken = Chain(mariadb, cluster, "broken", url, _FIVE_IN_FLIGHT)
-        _run(broken, spark, seed=2, apply_in_between=False)
+        _run(Chain(mariadb, cluster, "broken", "", _FIVE_IN_FLIGHT), seed=2)
     return Runs(sound, [by_transaction_url, *local_urls], workloads, traces)
 
 
@@ -365,7 +368,7 @@ def test_more_random_tables_are_equal_by_both_engines(
     }
     with ThreadedCluster(_CLUSTER) as cluster:
         chain = Chain(mariadb, cluster, name, postgres.make_schema(name), {})
-        _run(chain, spark, seed, apply_in_between=True)
+        _run(chain, seed, spark)
         for url, by_transaction in copies.items():
             chain.apply_to(spark, url, by_transaction=by_transaction)
     for url in (chain.target_url, *copies):

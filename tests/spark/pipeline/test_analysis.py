@@ -230,21 +230,24 @@ def test_both_engines_write_the_same_tables(analyses: Mapping[str, Analyzed]) ->
     assert by_duckdb.analysis == replace(by_spark.analysis, report=by_duckdb.analysis.report)
 
 
+@pytest.mark.parametrize(
+    ("name", "job", "options"),
+    [
+        ("windows", WAITS, {"window_us": 1_000}),
+        # By day the rows of an analysis, which has the tables of both, are compared.
+        pytest.param("waits", WAITS, {}, marks=pytest.mark.exhaustive),
+        pytest.param("occupancy", OCCUPANCY, {}, marks=pytest.mark.exhaustive),
+    ],
+    ids=["windows", "waits", "occupancy"],
+)
 def test_both_engines_show_the_same_rows(
-    spark: SparkSession, analyses: Mapping[str, Analyzed]
+    name: str, job: Job, options: Mapping[str, Any], spark: SparkSession, traces: Path
 ) -> None:
-    jobs: Mapping[str, tuple[Job, Mapping[str, Any]]] = {
-        "waits": (WAITS, {}),
-        "windows": (WAITS, {"window_us": 1_000}),
-        "occupancy": (OCCUPANCY, {}),
-    }
-    traces = analyses["spark"].traces
-    for name, (job, options) in jobs.items():
-        with opened_in(spark, read_trace_set([traces]), None) as opened:
-            by_spark = run_opened(job, opened, page=True, **options).rows
-        by_duckdb = run_job(job.name, [traces], engine="duckdb", page=True, **options).rows
-        assert by_spark == by_duckdb, name
-        assert by_spark[name], name
+    with opened_in(spark, read_trace_set([traces]), None) as opened:
+        by_spark = run_opened(job, opened, page=True, **options).rows
+    by_duckdb = run_job(job.name, [traces], engine="duckdb", page=True, **options).rows
+    assert by_spark == by_duckdb
+    assert by_spark[name]
 
 
 def test_lines_of_json_count_by_the_size_of_their_files(

@@ -9,12 +9,14 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from purgatory.pipeline.engines.result_folder import TABLES
 from purgatory.pipeline.engines.run import run_job
@@ -40,18 +42,25 @@ PAGES = {
 """The pages that describe tables of other jobs."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(
+    scope="module", params=[pytest.param("spark", marks=pytest.mark.exhaustive), "duckdb"]
+)
 def printed(
-    spark: SparkSession, slow_follower_trace: Path, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    slow_follower_trace: Path,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[Path, list[str]]:
-    """The folder in which the document's Python ran, and the lines that it printed."""
+    """The folder in which the document's Python ran, and the lines that it printed.
+
+    Spark analyzes by night: by day it has the tables of DuckDB in test_analysis, of other traces.
+    """
 
     @contextmanager
     def shared_session(
         master: str, *, rows: int, progress: bool | None = False, memory: int | None = None
     ) -> Iterator[SparkSession]:
         assert (master, rows > 0, progress, memory) == ("local[2]", True, False, None)
-        yield spark
+        yield request.getfixturevalue("spark")
 
     folder = tmp_path_factory.mktemp("document")
     (folder / "build" / "demo").mkdir(parents=True)
@@ -62,6 +71,9 @@ def printed(
         patch.chdir(folder)
         patch.setattr("purgatory.pipeline.engines.spark.traces.spark_session", shared_session)
         patch.setattr("purgatory.pipeline.engines.spark.session.spark_session", shared_session)
+        patch.setattr(
+            "purgatory.pipeline.engines.run.run_job", partial(run_job, engine=request.param)
+        )
         exec(compile(program, "docs/pipeline.md", "exec"), {"print": lines.append})
     return folder / "build" / "demo" / "notebook", lines
 
@@ -77,18 +89,18 @@ def test_examples_print_their_documented_output(printed: tuple[Path, list[str]])
 @pytest.mark.parametrize(
     "table", [t for t in TABLES if t not in ("waits_over_time", "slowest", "ids")]
 )
-def test_tables_have_the_documented_columns(
-    spark: SparkSession, printed: tuple[Path, list[str]], table: str
-) -> None:
+def test_tables_have_the_documented_columns(printed: tuple[Path, list[str]], table: str) -> None:
     page = PAGES.get(table, "pipeline")
     described = columns_in(DOCUMENT_FOLDER / f"{page}.md", table)
-    schema = spark.read.parquet(f"file:{printed[0] / table}").schema
+    schema = from_arrow_schema(pq.read_table(printed[0] / table).schema)
     kinds = [field.dataType.simpleString().partition("<")[0] for field in schema.fields]
     assert described == list(zip(schema.names, kinds, strict=True))
     if table == "waits":
-        assert spark.read.parquet(f"file:{printed[0] / 'waits_over_time'}").columns == schema.names
+        assert pq.read_table(printed[0] / "waits_over_time").column_names == schema.names
 
 
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("printed", ["spark"], indirect=True)
 def test_duckdb_writes_the_same_tables(
     printed: tuple[Path, list[str]], slow_follower_trace: Path, tmp_path: Path
 ) -> None:
