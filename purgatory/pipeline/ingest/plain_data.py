@@ -165,6 +165,7 @@ _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,18})")
 _WORDS: Mapping[str, Any] = {"true": True, "True": True, "false": False, "False": False}
 _LINES = 20_000
 _MOST_CELL = (1 << 31) - 1
+_AS_IS = "surrogateescape"
 
 
 def peek_csv(path: TracePath, column: str | None) -> tuple[list[str], object]:
@@ -176,6 +177,8 @@ def peek_csv(path: TracePath, column: str | None) -> tuple[list[str], object]:
     with _csv_text(path) as file:
         rows = csv.reader(file)
         names = next(rows, [])
+        if any("\ud800" <= letter <= "\udfff" for letter in "".join(names)):
+            raise csv.Error("the names in its first line are no text in UTF-8")
         index = names.index(column) if column in names else len(names)
         values = ("".join(row[index : index + 1]) for row in islice(rows, _FIRST_LINES))
         return names, next(filter(None, values), None)
@@ -210,11 +213,12 @@ def csv_lines(
 
 @contextmanager
 def _csv_text(path: TracePath) -> Iterator[TextIOWrapper]:
-    csv.field_size_limit(_MOST_CELL)  # of the process
+    csv.field_size_limit(max(csv.field_size_limit(), _MOST_CELL))  # of the process
     with (
         path.open("rb") as raw,
         gzip.open(raw) if path.name.endswith(".gz") else nullcontext(raw) as content,
-        TextIOWrapper(content, encoding="utf-8-sig", errors="replace", newline="") as text,
+        # Bytes that are no UTF-8 come into the lines of JSON as they are: such a row is a bad one.
+        TextIOWrapper(content, encoding="utf-8-sig", errors=_AS_IS, newline="") as text,
     ):
         yield text
 
@@ -227,7 +231,7 @@ def _json_line(
     numbers: frozenset[str],
 ) -> bytes:
     if len(row) != len(names):
-        return ",".join(row).replace("\n", " ").encode()  # torn
+        return ",".join(row).replace("\n", " ").encode(errors=_AS_IS)  # torn
     cells = {
         name: cell
         if name in texts
@@ -237,7 +241,7 @@ def _json_line(
         for name, cell in zip(names, row, strict=True)
         if cell
     }
-    return json.dumps(cells, ensure_ascii=False).encode()
+    return json.dumps(cells, ensure_ascii=False).encode(errors=_AS_IS)
 
 
 def _cell(text: str) -> Any:

@@ -59,7 +59,11 @@ def _first(cases: Iterator[tuple[str, str]] | list[tuple[str, str]]) -> str:
 
 
 def _rules(table: str) -> Iterator[Rule]:
-    yield Rule(TORN, "_torn", _text("is no object in one line of JSON"))
+    yield Rule(
+        TORN,
+        "_torn",
+        _text("is no object in a line of JSON, or no row of CSV with all cells, in UTF-8"),
+    )
     yield Rule(
         WRONG_TYPE, "_wrong IS NOT NULL", "concat(_wrong, ' is of another type, or out of bounds')"
     )
