@@ -238,9 +238,13 @@ class Listening:
         Raises:
             ClusterError: an address can't be listened on.
         """
-        self.release()
-        for listener in listeners:
-            await self._listen(listener, new_connection, tls.get(listener.name))
+        kept, self._kept = self._kept, []
+        try:
+            for listener in listeners:
+                await self._listen(listener, new_connection, tls.get(listener.name))
+        finally:
+            for reserved in kept:  # not before: another process would get the port meanwhile
+                reserved.close()
 
     async def _listen(
         self,
