@@ -238,13 +238,9 @@ class Listening:
         Raises:
             ClusterError: an address can't be listened on.
         """
-        kept, self._kept = self._kept, []
-        try:
-            for listener in listeners:
-                await self._listen(listener, new_connection, tls.get(listener.name))
-        finally:
-            for reserved in kept:  # not before: another process would get the port meanwhile
-                reserved.close()
+        self.release()
+        for listener in listeners:
+            await self._listen(listener, new_connection, tls.get(listener.name))
 
     async def _listen(
         self,

@@ -42,28 +42,6 @@ def test_port_of_a_dead_broker_stays_bound() -> None:
     _bind(place, reuse=1)
 
 
-def test_port_stays_bound_until_its_broker_has_it_again() -> None:
-    async def main() -> None:
-        async with Cluster(ClusterConfig(brokers=2)) as cluster:
-            host, port = cluster.bootstrap_servers.split(",")[0].split(":")
-            loop, tried = asyncio.get_running_loop(), []
-            create = loop.create_server
-
-            async def create_behind_another(*arguments: Any, **keywords: Any) -> asyncio.Server:
-                with pytest.raises(OSError, match="in use"):
-                    _bind((host, int(port)), reuse=0)
-                tried.append(port)
-                return await create(*arguments, **keywords)
-
-            await cluster.kill(1)
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(loop, "create_server", create_behind_another)
-                await cluster.revive(1)
-            assert tried == [port]
-
-    asyncio.run(main())
-
-
 @pytest.mark.parametrize("steps", range(1, 7))
 def test_a_broker_can_be_killed_at_each_step_of_its_start(steps: int) -> None:
     async def main() -> None:
