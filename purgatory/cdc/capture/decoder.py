@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime
 import re
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -141,7 +140,7 @@ def _read_json(packet: Any, size: int, _is_partial: bool) -> Any:
     data = packet.read(packet.read_uint_by_size(size))
     try:
         return decode_json(data)
-    except (IndexError, ValueError, struct.error) as error:
+    except ValueError as error:
         raise CaptureError(f"a JSON value can't be read: {error}") from None
 
 

@@ -28,11 +28,13 @@ def decode_json(data: bytes) -> Any:
     """Decode the content of a JSON column. O(length).
 
     Raises:
-        ValueError: a type is unknown.
-        IndexError, struct.error: the content is cut off.
+        ValueError: the content is cut off, has an unknown type, or contains itself.
     """
-    # The server takes an empty value, which some failed statements leave, for null.
-    return _value(data[0], data, 1) if data else None
+    try:
+        # The server takes an empty value, which some failed statements leave, for null.
+        return _value(data[0], data, 1) if data else None
+    except (LookupError, RecursionError, struct.error) as error:
+        raise ValueError(f"it is cut off or garbage ({error!r})") from error
 
 
 def _value(kind: int, data: bytes, at: int) -> Any:
@@ -57,7 +59,13 @@ def _sized(data: bytes, at: int) -> bytes:
         size |= (byte & 0x7F) << shift
         at, shift = at + 1, shift + 7
         if not byte & 0x80:
-            return data[at : at + size]
+            return _slice(data, at, size)
+
+
+def _slice(data: bytes, at: int, size: int) -> bytes:
+    if at + size > len(data):
+        raise ValueError(f"{size} bytes at {at} of {len(data)}")
+    return data[at : at + size]
 
 
 def _container(kind: int, data: bytes, start: int) -> Any:
@@ -65,7 +73,7 @@ def _container(kind: int, data: bytes, start: int) -> Any:
     width = 4 if is_large else 2
 
     def number(at: int, size: int) -> int:
-        return int.from_bytes(data[at : at + size], "little")
+        return int.from_bytes(_slice(data, at, size), "little")
 
     count = number(start, width)
     at = start + 2 * width
@@ -73,7 +81,7 @@ def _container(kind: int, data: bytes, start: int) -> Any:
     if kind in _OBJECTS:
         for _ in range(count):
             begin = start + number(at, width)
-            names.append(data[begin : begin + number(at + width, 2)].decode())
+            names.append(_slice(data, begin, number(at + width, 2)).decode())
             at += width + 2
     values = []
     for _ in range(count):

@@ -217,15 +217,13 @@ _ACCESS_DENIED = 1227
 
 
 def check_cascades(connection: pymysql.connections.Connection, chosen: TableFilter) -> None:
-    """Check that no foreign key changes rows of captured tables without the binlog.
+    """Check that no foreign key of captured tables has an action that changes rows.
 
-    InnoDB does so itself. In MySQL, from 9.6 on, the server does, and logs it.
+    InnoDB acts itself, and logs nothing, but where `logs_cascades`.
 
     Raises:
         CaptureError: a table has such a key.
     """
-    if logs_cascades(connection):
-        return
     for database, table in captured_tables(connection, chosen):
         with connection.cursor() as cursor:
             # The catalog shows keys only to users who may change the table.
@@ -237,7 +235,10 @@ def check_cascades(connection: pymysql.connections.Connection, chosen: TableFilt
 
 
 def logs_cascades(connection: pymysql.connections.Connection) -> bool:
-    """Whether the binlog has the rows that foreign keys change."""
+    """Whether the binlog has the rows that foreign keys change: the server acts, not InnoDB.
+
+    MySQL from 9.6 on does so.
+    """
     with connection.cursor() as cursor:
         cursor.execute("SHOW GLOBAL VARIABLES LIKE 'innodb_native_foreign_keys'")
         row = cursor.fetchone()
