@@ -97,10 +97,12 @@ def _installed(*settings: str) -> Path:
     folder = Path(tempfile.mkdtemp(prefix="purgatory-mariadb-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     folder.chmod(0o755)
-    data = folder / "data"
-    data.mkdir()
-    if os.geteuid() == 0:
-        shutil.chown(data, "mysql")
+    # A server that starts removes the temporary tables of others in its folder of these.
+    data, temporary = folder / "data", folder / "tmp"
+    for made in (data, temporary):
+        made.mkdir()
+        if os.geteuid() == 0:
+            shutil.chown(made, "mysql")
     if is_mysql():
         (folder / "root.sql").write_text(_MYSQL_ROOT)
         install = [_program(), "--no-defaults", "--initialize-insecure"]
@@ -112,7 +114,12 @@ def _installed(*settings: str) -> Path:
             "--auth-root-authentication-method=normal",
         ]
         install += ["--skip-test-db", "--skip-name-resolve"]
-    install += [f"--datadir={data}", *_FOR_NOW, *(["--user=mysql"] if os.geteuid() == 0 else [])]
+    install += [
+        f"--datadir={data}",
+        f"--tmpdir={temporary}",
+        *_FOR_NOW,
+        *(["--user=mysql"] if os.geteuid() == 0 else []),
+    ]
     ran = subprocess.run(install, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, (ran.stdout + ran.stderr)[-4000:]
     return data
