@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import dataclass, field, replace
 
@@ -31,7 +32,6 @@ from purgatory.cdc.capture.source import (
     TableFilter,
     captured_tables,
     check_beginning,
-    check_cascades,
     check_settings,
     connect,
     current_position,
@@ -39,6 +39,7 @@ from purgatory.cdc.capture.source import (
     error_text,
     is_mariadb,
     logs_cascades,
+    unlogged_cascade,
 )
 from purgatory.cdc.ddl.statements import SchemaChange
 
@@ -186,6 +187,7 @@ def _start(
     checkpoint = recovered.checkpoint
     if checkpoint is not None:
         _check_origin(config, checkpoint, reader)
+        _check_cascades(config, is_new=False)
         if not checkpoint.snapshot_open:
             return checkpoint.position
     if checkpoint is None:
@@ -197,7 +199,7 @@ def _start(
         if not config.snapshot:
             with connect(config.source) as connection:
                 check_beginning(connection, config.tables)
-                _check_cascades(config, connection)
+            _check_cascades(config, is_new=True)
             # Stored before the first change, so that none is lost if this process ends now.
             _store(publisher, reader)
             return reader.start
@@ -205,14 +207,24 @@ def _start(
     return _snapshot(config, publisher, earlier, reader)
 
 
-def _check_cascades(config: CaptureConfig, connection: pymysql.connections.Connection) -> None:
-    """Check the tables that a new topic begins with; a later key has a stop in the topic."""
-    if not config.ignore_cascades:
+def _check_cascades(config: CaptureConfig, *, is_new: bool) -> None:
+    """Refuse a new topic of tables whose foreign keys change rows without the binlog.
+
+    A later key has a stop in the topic. An older topic may lack such changes, which is said.
+    """
+    if config.ignore_cascades:
+        return
+    with connect(config.source) as connection:
         try:
-            check_cascades(connection, config.tables)
+            reason = unlogged_cascade(connection, config.tables)
         except pymysql.Error as error:
             message = f"the source's foreign keys can't be read: {error_text(error)}"
             raise source_error(message, error) from None
+    if reason and is_new:
+        raise CaptureError(reason)
+    if reason:
+        told = f"purgatory capture: {config.topic} may lack changes of {reason}"
+        print(told, file=sys.stderr)
 
 
 def _check_origin(config: CaptureConfig, checkpoint: Checkpoint, reader: BinlogReader) -> None:
@@ -238,8 +250,7 @@ def _snapshot(
     with Snapshot(config.source, config.tables) as snapshot:
         position = earlier or snapshot.position
         if earlier is None:
-            with connect(config.source) as connection:
-                _check_cascades(config, connection)
+            _check_cascades(config, is_new=True)
         origin = reader.origin(position)
         publisher.store(position, origin, snapshot_open=True)
         xoffset = _next_xoffset(publisher, position)

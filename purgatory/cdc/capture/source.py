@@ -216,13 +216,13 @@ def _check_replica(connection: pymysql.connections.Connection, settings: dict[st
 _ACCESS_DENIED = 1227
 
 
-def check_cascades(connection: pymysql.connections.Connection, chosen: TableFilter) -> None:
-    """Check that no foreign key of captured tables has an action that changes rows.
+def unlogged_cascade(connection: pymysql.connections.Connection, chosen: TableFilter) -> str:
+    """Find a foreign key of captured tables with an action that changes rows.
 
     InnoDB acts itself, and logs nothing, but where `logs_cascades`.
 
-    Raises:
-        CaptureError: a table has such a key.
+    Returns:
+        The table, and why its capture stops; empty: there is none.
     """
     for database, table in captured_tables(connection, chosen):
         with connection.cursor() as cursor:
@@ -231,7 +231,8 @@ def check_cascades(connection: pymysql.connections.Connection, chosen: TableFilt
             sql = _text(cursor.fetchone()[1])
         cascade = next((change.cascade for change in schema_changes(sql, database)), "")
         if cascade:
-            raise CaptureError(f"table {database}.{table}: {cascade_reason(cascade)}")
+            return f"table {database}.{table}: {cascade_reason(cascade)}"
+    return ""
 
 
 def logs_cascades(connection: pymysql.connections.Connection) -> bool:
