@@ -224,15 +224,20 @@ def unlogged_cascade(connection: pymysql.connections.Connection, chosen: TableFi
     Returns:
         The table, and why its capture stops; empty: there is none.
     """
-    for database, table in captured_tables(connection, chosen):
-        with connection.cursor() as cursor:
-            # The catalog shows keys only to users who may change the table.
-            cursor.execute(f"SHOW CREATE TABLE {quoted(database)}.{quoted(table)}")
-            sql = _text(cursor.fetchone()[1])
-        cascade = next((change.cascade for change in schema_changes(sql, database)), "")
-        if cascade:
-            return f"table {database}.{table}: {cascade_reason(cascade)}"
-    return ""
+    tables = captured_tables(connection, chosen)
+    connection.use_unicode = False  # defaults of binary columns stand in the text as they are
+    try:
+        for database, table in tables:
+            with connection.cursor() as cursor:
+                # The catalog shows keys only to users who may change the table.
+                cursor.execute(f"SHOW CREATE TABLE {quoted(database)}.{quoted(table)}")
+                sql = cursor.fetchone()[1].decode(errors="surrogateescape")
+            cascade = next((change.cascade for change in schema_changes(sql, database)), "")
+            if cascade:
+                return f"table {database}.{table}: {cascade_reason(cascade)}"
+        return ""
+    finally:
+        connection.use_unicode = True
 
 
 def logs_cascades(connection: pymysql.connections.Connection) -> bool:

@@ -146,7 +146,11 @@ _CHILD = "CREATE TABLE c (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES 
 def test_cascade_outside_of_the_binlog_is_refused(
     capturing: Capturing, action: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    capturing.run("CREATE TABLE p (id INT PRIMARY KEY)", _CHILD.format(action))
+    capturing.run(
+        "CREATE TABLE p (id INT PRIMARY KEY)",
+        "CREATE TABLE b (id INT PRIMARY KEY, raw BINARY(2) DEFAULT 0x00ff)",
+        _CHILD.format(action),
+    )
     if _logs_cascades(capturing.mariadb):
         capturing.capture(snapshot=True)
         return
