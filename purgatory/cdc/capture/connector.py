@@ -219,12 +219,15 @@ def _check_cascades(config: CaptureConfig, *, is_new: bool) -> None:
             reason = unlogged_cascade(connection, config.tables)
         except pymysql.Error as error:
             message = f"the source's foreign keys can't be read: {error_text(error)}"
-            raise source_error(message, error) from None
-    if reason and is_new:
-        raise CaptureError(reason)
-    if reason:
-        told = f"purgatory capture: {config.topic} may lack changes of {reason}"
-        print(told, file=sys.stderr)
+            if is_new:
+                raise source_error(message, error) from None
+            told = f"{config.topic} may lack changes of cascades: {message}"
+        else:
+            if is_new and reason:
+                raise CaptureError(reason)
+            told = reason and f"{config.topic} may lack changes of {reason}"
+    if told:
+        print(f"purgatory capture: {told}", file=sys.stderr)
 
 
 def _check_origin(config: CaptureConfig, checkpoint: Checkpoint, reader: BinlogReader) -> None:

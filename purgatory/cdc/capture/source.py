@@ -214,6 +214,8 @@ def _check_replica(connection: pymysql.connections.Connection, settings: dict[st
 
 
 _ACCESS_DENIED = 1227
+_NO_SUCH_TABLE = 1146
+_TIMES_TO_LIST = 20
 
 
 def unlogged_cascade(connection: pymysql.connections.Connection, chosen: TableFilter) -> str:
@@ -224,18 +226,28 @@ def unlogged_cascade(connection: pymysql.connections.Connection, chosen: TableFi
     Returns:
         The table, and why its capture stops; empty: there is none.
     """
-    tables = captured_tables(connection, chosen)
+    for tries in range(_TIMES_TO_LIST, 0, -1):
+        try:
+            for database, table in _existing_tables(connection, chosen):
+                sql = _create_statement(connection, database, table)
+                cascade = next((change.cascade for change in schema_changes(sql, database)), "")
+                if cascade:
+                    return f"table {database}.{table}: {cascade_reason(cascade)}"
+            break
+        except pymysql.err.ProgrammingError as error:
+            # A table that was renamed since the list has its keys under the other name.
+            if error.args[0] != _NO_SUCH_TABLE or tries == 1:
+                raise
+    return ""
+
+
+def _create_statement(connection: pymysql.connections.Connection, database: str, table: str) -> str:
+    """The table's statement has its keys, which the catalog hides from readers."""
     connection.use_unicode = False  # defaults of binary columns stand in the text as they are
     try:
-        for database, table in tables:
-            with connection.cursor() as cursor:
-                # The catalog shows keys only to users who may change the table.
-                cursor.execute(f"SHOW CREATE TABLE {quoted(database)}.{quoted(table)}")
-                sql = cursor.fetchone()[1].decode(errors="surrogateescape")
-            cascade = next((change.cascade for change in schema_changes(sql, database)), "")
-            if cascade:
-                return f"table {database}.{table}: {cascade_reason(cascade)}"
-        return ""
+        with connection.cursor() as cursor:
+            cursor.execute(f"SHOW CREATE TABLE {quoted(database)}.{quoted(table)}")
+            return str(cursor.fetchone()[1].decode(errors="surrogateescape"))
     finally:
         connection.use_unicode = True
 
@@ -504,16 +516,20 @@ def captured_tables(connection: pymysql.connections.Connection, chosen: TableFil
     Raises:
         CaptureError: a table that was named does not exist, or the user may not see all.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(_TABLES)
-        names = [(str(row[0]), str(row[1])) for row in cursor.fetchall()]
-    captured = [name for name in names if chosen.includes(*name)]
+    captured = _existing_tables(connection, chosen)
     existing = {table for _, table in captured} | {".".join(name) for name in captured}
     missing_tables = sorted(chosen.tables - existing)
     if missing_tables:
         raise CaptureError(f"--only: the source has no table {', '.join(missing_tables)}")
     _check_grants(connection, chosen, captured)
     return captured
+
+
+def _existing_tables(connection: pymysql.connections.Connection, chosen: TableFilter) -> list[Name]:
+    with connection.cursor() as cursor:
+        cursor.execute(_TABLES)
+        names = [(str(row[0]), str(row[1])) for row in cursor.fetchall()]
+    return [name for name in names if chosen.includes(*name)]
 
 
 def describe_tables(

@@ -199,10 +199,16 @@ def _read_everything(cluster: ThreadedCluster) -> None:
 
 @dataclass(frozen=True)
 class Workloads:
-    """The workloads of the source: a shop, and tables that are changed themselves."""
+    """The workloads of the source, a shop and tables that are changed themselves; their capture."""
 
     shop: ShopWorkload
     schemas: SchemaWorkload
+    capture: subprocess.Popen[str]
+
+    def check_capture(self) -> None:
+        assert self.capture.poll() is None, (
+            self.capture.stderr.read() if self.capture.stderr else ""
+        )
 
 
 @contextmanager
@@ -227,10 +233,11 @@ def _workloads(chain: Chain, seed: int) -> Iterator[Workloads]:
             thread.start()
             stack.callback(thread.join)
         stack.callback(ending.set)
-        yield Workloads(shop, schemas)
+        workloads = Workloads(shop, schemas, capture)
+        yield workloads
         for thread in threads[1:]:
             thread.join()
-        assert capture.poll() is None, capture.stderr.read() if capture.stderr else ""
+        workloads.check_capture()
 
 
 def _break_things(chain: Chain, rng: random.Random) -> None:
@@ -269,6 +276,7 @@ def _run(chain: Chain, seed: int, spark: SparkSession | None = None) -> Workload
     with _workloads(chain, seed) as workloads:
         give_up_s = time.monotonic() + 60
         while sum(_ends(chain.cluster).values()) < before + 100:
+            workloads.check_capture()
             assert time.monotonic() < give_up_s, "nothing is captured"
         breaking = threading.Thread(target=partial(_break_things, chain, rng))
         breaking.start()

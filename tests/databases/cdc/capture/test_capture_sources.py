@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from purgatory.cdc.capture import CaptureError, capture_changes, parse_source_address
+from purgatory.cdc.capture import source as sources
 from purgatory.cdc.capture.snapshot import Snapshot
 from purgatory.cdc.capture.source import (
     TableFilter,
@@ -162,6 +163,25 @@ def test_cascade_outside_of_the_binlog_is_refused(
     capturing.run("INSERT INTO p VALUES (1)")
     assert capturing.capture() == 1, "a topic that was begun before goes on"
     assert re.search(rf"may lack changes of table .*\.c: .*{action}", capsys.readouterr().err)
+
+
+def test_restart_reads_keys_while_tables_are_renamed_and_dropped(
+    capturing: Capturing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capturing.run("CREATE TABLE a (id INT PRIMARY KEY)", "CREATE TABLE kept (id INT PRIMARY KEY)")
+    capturing.capture()
+    listed = sources._existing_tables
+    statements = ["RENAME TABLE a TO b", "DROP TABLE b"]
+
+    def list_and_change(*given: Any) -> list[tuple[str, str]]:
+        names = listed(*given)
+        if statements:
+            capturing.run(statements.pop(0))
+        return names
+
+    monkeypatch.setattr(sources, "_existing_tables", list_and_change)
+    capturing.capture()
+    assert statements == []
 
 
 def test_later_cascade_is_a_stop_or_in_the_binlog(mariadb: MariaDb) -> None:
