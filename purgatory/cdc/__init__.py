@@ -16,12 +16,8 @@ from purgatory.cdc.apply.applier import apply_batch
 from purgatory.cdc.apply.exactly_once import Applied
 from purgatory.cdc.apply.options import ApplyOptions, TableSpec
 from purgatory.cdc.change import Change, Record, parse_change
-from purgatory.cdc.errors import (
-    ChangesError,
-    InvalidChangeError,
-    QuarantineStopError,
-    TargetError,
-)
+from purgatory.cdc.errors import ChangesError, QuarantineStopError, TargetError
+from purgatory.cdc.quarantine import InvalidChangeError
 from purgatory.cdc.targets import Target, open_target
 
 __all__ = [

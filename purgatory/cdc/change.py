@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from purgatory.cdc.column_types import ColumnType
-from purgatory.cdc.errors import MALFORMED, TOO_LARGE, InvalidChangeError
+from purgatory.cdc.quarantine import MALFORMED, TOO_LARGE, InvalidChangeError
 
 T = TypeVar("T")
 

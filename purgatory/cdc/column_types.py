@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
-from purgatory.cdc.errors import TOO_LARGE, WRONG_TYPE, InvalidChangeError
+from purgatory.cdc.quarantine import TOO_LARGE, WRONG_TYPE, InvalidChangeError
 
 Value = int | float | str | bytes | bool | Decimal | None
 """A value for a database driver."""

@@ -26,8 +26,8 @@ from purgatory.cdc.apply.schema_changes import SchemaChanges
 from purgatory.cdc.apply.shapes import RowShowsChangeError
 from purgatory.cdc.apply.tables import SchemaChangedError, TargetTables
 from purgatory.cdc.change import ROW_KINDS, SCHEMA_KINDS, Record
-from purgatory.cdc.errors import MAX_DETAIL, NOT_APPLIED, InvalidChangeError, Quarantined
 from purgatory.cdc.formats import parse_record
+from purgatory.cdc.quarantine import NOT_APPLIED, InvalidChangeError, Quarantined, StopAtChangeError
 from purgatory.cdc.targets.target import Target
 
 _DEFAULTS = ApplyOptions()
@@ -89,36 +89,8 @@ class Batch:
 
     def quarantine(self, record: Record, error: InvalidChangeError) -> None:
         """Mark a record as one that can't be applied."""
-        # The detail may quote the record, and not every text can be stored.
-        detail = error.detail[:MAX_DETAIL].replace("\0", "\\0")
-        detail = detail.encode("utf-8", "backslashreplace").decode()
-        self.quarantined[record[:3]] = Quarantined(*record[:3], error.reason, detail, record.value)
-
-
-class StopAtChangeError(Exception):
-    """Within a transaction: a change can't be applied and stops the run; roll back.
-
-    Args:
-        group: the name of its group, if that is longer than a chunk.
-    """
-
-    def __init__(self, quarantined: Quarantined) -> None:
-        super().__init__(quarantined.detail)
-        self.quarantined = quarantined
-        self.group: str | None = None
-
-    @property
-    def message(self) -> str:
-        """The message of `QuarantineStopError`."""
-        quarantined = self.quarantined
-        advice = "correct it, or continue without --strict"
-        if quarantined.reason == NOT_APPLIED:
-            offset = f"{quarantined.topic}:{quarantined.partition}:{quarantined.offset}"
-            advice = f"apply it to the target by hand, and continue with --skip-ddl {offset}"
-        return (
-            f"{quarantined.topic}, partition {quarantined.partition}, "
-            f"offset {quarantined.offset}: {quarantined.reason}: {quarantined.detail} "
-            f"(all changes before it are applied; {advice})"
+        self.quarantined[record[:3]] = Quarantined(
+            *record[:3], error.reason, error.stored_detail, record.value
         )
 
 

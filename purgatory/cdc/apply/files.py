@@ -21,7 +21,8 @@ from typing import IO
 from purgatory.cdc.apply.applier import Applier
 from purgatory.cdc.apply.exactly_once import Applied
 from purgatory.cdc.change import Record, parse_change
-from purgatory.cdc.errors import ChangesError, InvalidChangeError
+from purgatory.cdc.errors import ChangesError
+from purgatory.cdc.quarantine import InvalidChangeError
 
 _DIGEST_DIGITS = 12
 

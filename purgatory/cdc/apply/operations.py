@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from purgatory.cdc.apply.tables import Plan
 from purgatory.cdc.change import DELETE, SCHEMA_KINDS, UPDATE, Change, Record
 from purgatory.cdc.column_types import Value
-from purgatory.cdc.errors import MISSING_KEY, InvalidChangeError
+from purgatory.cdc.quarantine import MISSING_KEY, InvalidChangeError
 from purgatory.cdc.targets.target import Table, Target
 
 

@@ -11,7 +11,7 @@ from purgatory.cdc.apply.tables import TableMapping, TargetTables
 from purgatory.cdc.change import Change, Origin, source_name
 from purgatory.cdc.column_types import ColumnType, column_type_by_name
 from purgatory.cdc.ddl.steps import Alteration, NewColumn, find_column
-from purgatory.cdc.errors import MALFORMED, MISSING_KEY, NOT_APPLIED, InvalidChangeError
+from purgatory.cdc.quarantine import MALFORMED, MISSING_KEY, NOT_APPLIED, InvalidChangeError
 from purgatory.cdc.targets.target import PREFIX, Table, Target
 
 

@@ -16,7 +16,7 @@ from purgatory.cdc.apply.options import ApplyOptions, TableSpec
 from purgatory.cdc.apply.shapes import RowShowsChangeError, Shape, Shapes
 from purgatory.cdc.change import Change, Origin, parse_key_columns, source_table
 from purgatory.cdc.column_types import ColumnType, Value, infer_column_type
-from purgatory.cdc.errors import MISSING_KEY, UNKNOWN_COLUMN, UNKNOWN_TABLE, InvalidChangeError
+from purgatory.cdc.quarantine import MISSING_KEY, UNKNOWN_COLUMN, UNKNOWN_TABLE, InvalidChangeError
 from purgatory.cdc.targets.target import Table, Target
 
 _NO_SPEC = TableSpec()

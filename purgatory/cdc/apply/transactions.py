@@ -20,7 +20,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from purgatory.cdc.apply.exactly_once import Applied, Batch, StopAtChangeError, Writer
+from purgatory.cdc.apply.exactly_once import Applied, Batch, Writer
 from purgatory.cdc.apply.operations import Item
 from purgatory.cdc.apply.pending import (
     IncompleteGroup,
@@ -35,6 +35,7 @@ from purgatory.cdc.apply.pending import (
 from purgatory.cdc.apply.tables import SchemaChangedError
 from purgatory.cdc.change import BOOTSTRAP_INSERT, ROW_KINDS, Record
 from purgatory.cdc.errors import ChangesError, QuarantineStopError
+from purgatory.cdc.quarantine import StopAtChangeError
 from purgatory.cdc.targets.target import Target
 
 CHUNK_RECORDS = 5_000

@@ -31,7 +31,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from purgatory.cdc.change import source_name
-from purgatory.cdc.errors import MALFORMED, InvalidChangeError
+from purgatory.cdc.quarantine import MALFORMED, InvalidChangeError
 
 
 class NewColumn(NamedTuple):

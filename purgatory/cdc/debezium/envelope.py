@@ -40,7 +40,7 @@ from purgatory.cdc.ddl.statements import (
 )
 from purgatory.cdc.ddl.tokens import SqlMode
 from purgatory.cdc.debezium.schema_types import Column, columns_of, is_unavailable
-from purgatory.cdc.errors import MALFORMED, WRONG_TYPE, InvalidChangeError
+from purgatory.cdc.quarantine import MALFORMED, WRONG_TYPE, InvalidChangeError
 
 Columns = Mapping[str, Column]
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from purgatory.cdc.change import decode_json
 from purgatory.cdc.column_types import ColumnType
-from purgatory.cdc.errors import MALFORMED, WRONG_TYPE, InvalidChangeError
+from purgatory.cdc.quarantine import MALFORMED, WRONG_TYPE, InvalidChangeError
 
 Converter = Callable[[Any], Any]
 

@@ -14,14 +14,8 @@ import psycopg
 from psycopg import errors
 
 from purgatory.cdc.column_types import CONVERTERS, ColumnType, Value
-from purgatory.cdc.errors import (
-    REJECTED,
-    TOO_LARGE,
-    WRONG_TYPE,
-    InvalidChangeError,
-    TargetError,
-    TargetUnavailableError,
-)
+from purgatory.cdc.errors import TargetError, TargetUnavailableError
+from purgatory.cdc.quarantine import REJECTED, TOO_LARGE, WRONG_TYPE, InvalidChangeError
 from purgatory.cdc.targets.target import Table, Target
 
 _CONNECT_TIMEOUT_S = 10

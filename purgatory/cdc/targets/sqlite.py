@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from purgatory.cdc.column_types import CONVERTERS, ColumnType, Value
-from purgatory.cdc.errors import REJECTED, TOO_LARGE, WRONG_TYPE, InvalidChangeError, TargetError
+from purgatory.cdc.errors import TargetError
+from purgatory.cdc.quarantine import REJECTED, TOO_LARGE, WRONG_TYPE, InvalidChangeError
 from purgatory.cdc.targets.target import PREFIX, Table, Target
 
 BUSY_TIMEOUT_S = 60.0

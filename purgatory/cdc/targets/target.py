@@ -28,7 +28,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 from purgatory.cdc.column_types import CONVERTERS, ColumnType, Value
-from purgatory.cdc.errors import InvalidChangeError
+from purgatory.cdc.quarantine import InvalidChangeError
 
 OWN_TABLES: Mapping[str, Mapping[str, str]] = {
     "purgatory_offsets": {"topic": "text", "partition": "int", "next_offset": "bigint"},

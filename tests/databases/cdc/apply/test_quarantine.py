@@ -11,7 +11,7 @@ import pytest
 from purgatory.cdc import Applied, ApplyOptions, Target, apply_batch
 from purgatory.cdc.apply.exactly_once import Writer
 from purgatory.cdc.apply.transactions import drain_pending
-from purgatory.cdc.errors import REASONS
+from purgatory.cdc.quarantine import REASONS
 from purgatory.cdc.targets.sqlite import SqliteTarget
 from tests.databases.cdc.change_log import TOPIC, quarantined, raw, record, rows_of
 
