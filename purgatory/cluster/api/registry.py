@@ -8,16 +8,15 @@ An API without a row is refused.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from purgatory.cluster.api import (
     acls,
+    api_versions,
     configs,
     consumer_groups,
-    features,
     fetch,
     groups,
     list_offsets,
@@ -74,13 +73,11 @@ from purgatory.cluster.broker_services import BrokerServices, Handler
 from purgatory.cluster.errors import BadRequestError
 from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.error_responses import error_places, error_response
-from purgatory.cluster.protocol.fixed_layouts import PRODUCE
-from purgatory.cluster.protocol.wire import API_VERSIONS, Request, Versions
+from purgatory.cluster.protocol.wire import Request, Versions
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.kafka_versions import (
     NEWEST_KAFKA,
     is_for_controller,
-    names_own_versions,
     newest_version,
     refused_apis,
 )
@@ -114,61 +111,12 @@ class Api(NamedTuple):
         return range(oldest, newest + 1)
 
 
-_ZERO_REPLICAS_MIN_VERSION = 4
-"""Clients of former versions don't know features whose least level is 0."""
-
-_PRODUCE_OLDEST = 0
-"""The oldest in ApiVersions, not served, as in Kafka 4: older librdkafkas compress by it."""
-
-_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
-"""A name or a version of a client's software, by Kafka's rule."""
-
-
-async def api_versions(
+async def _api_versions(
     broker: BrokerServices, request: Request, connection: Connection
 ) -> Response:
-    """Return all APIs and features; for a version that is too new, the API itself alone."""
-    body, controller = request.body, broker.cluster.controller
-    kafka_version = broker.cluster.config.kafka_version
-    apis = apis_of(kafka_version)
-    if body is None:
-        known = [API_VERSIONS] if names_own_versions(kafka_version) else []
-        return _versions(apis, ErrorCode.UNSUPPORTED_VERSION, known)
-    software = (
-        getattr(body, name, None) for name in ("client_software_name", "client_software_version")
-    )
-    if any(text is not None and not _SOFTWARE.fullmatch(text) for text in software):
-        return _versions(apis, ErrorCode.INVALID_REQUEST, [])
-    knows_zero = request.api_version >= _ZERO_REPLICAS_MIN_VERSION
-    return {
-        **_versions(apis, ErrorCode.NONE, [key for key, api in apis.items() if api.is_served]),
-        "supported_features": [
-            {"name": name, "min_version": feature.least, "max_version": feature.most}
-            for name, feature in controller.features.items()
-            if feature.least or knows_zero
-        ],
-        "finalized_features_epoch": controller.feature_updates,
-        "finalized_features": [
-            {"name": name, "min_version_level": level, "max_version_level": level}
-            for name, level in controller.feature_levels.items()
-            if level
-        ],
-    }
-
-
-def _versions(apis: Mapping[int, Api], code: ErrorCode, keys: Sequence[int]) -> dict[str, Any]:
-    return {
-        "error_code": int(code),
-        "api_keys": [
-            {
-                "api_key": key,
-                "min_version": _PRODUCE_OLDEST if key == PRODUCE else apis[key].versions[0],
-                "max_version": apis[key].versions[1],
-            }
-            for key in keys
-        ],
-        "throttle_time": 0,
-    }
+    apis = apis_of(broker.cluster.config.kafka_version)
+    served = {key: api.versions for key, api in apis.items() if api.is_served}
+    return api_versions.api_versions(broker, request, served)
 
 
 async def unsupported(broker: BrokerServices, request: Request, connection: Connection) -> Response:
@@ -288,7 +236,7 @@ APIS: Mapping[int, Api] = {
     ),
     # After version 0, the messages of the mechanism have no header.
     17: Api((0, 1), sasl.handshake),
-    18: Api((0, 4), api_versions),
+    18: Api((0, 4), _api_versions),
     19: Api(
         (2, 7),
         topics.create_topics,
@@ -412,7 +360,7 @@ APIS: Mapping[int, Api] = {
     51: Api(
         (0, 0), sasl.alter_user_scram_credentials, _ALTER_CLUSTER, "deletions|upsertions:results"
     ),
-    57: Api((0, 2), features.update_features, _ALTER_CLUSTER),
+    57: Api((0, 2), api_versions.update_features, _ALTER_CLUSTER),
     60: Api((0, 2), metadata.describe_cluster),
     61: Api(
         (0, 0),

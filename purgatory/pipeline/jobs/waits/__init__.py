@@ -70,6 +70,8 @@ def waits_over_time_chain() -> list[Statement]:
 def _waits(windows: str, percentiles: Exactness, by_topic: bool) -> list[Statement]:
     """The chain of `waits` over a query of operations with the lengths of their windows."""
     chain = read_chain(
+        "waits/step_counts.sql",
+        "waits/percentiles.sql",
         "waits/waits.sql",
         approximate=percentiles == "approximate",
         by_topic=by_topic,
