@@ -9,10 +9,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from purgatory.pipeline.errors import SessionEndedError, SessionError
@@ -62,14 +60,6 @@ def _lacking() -> str | None:
     except SessionError:
         return "Spark finds no Java 17 or later"
     return None
-
-
-def total_memory_bytes() -> int:
-    """The memory of this machine, or the limit of this container if that is lower."""
-    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with suppress(OSError, ValueError):  # no container, or one without a bound
-        whole = min(whole, int(Path("/sys/fs/cgroup/memory.max").read_text("ascii")))
-    return whole
 
 
 # Options and results that both engines share.

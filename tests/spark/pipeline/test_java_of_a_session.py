@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from purgatory.pipeline.engines.engine import total_memory_bytes
-from purgatory.pipeline.engines.spark.java import heap_bytes
+from purgatory.pipeline.engines.memory import heap_bytes, total_memory_bytes
 
 _DEFAULT_HEAP_BYTES = heap_bytes(total_memory_bytes())
 

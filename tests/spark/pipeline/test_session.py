@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from purgatory.pipeline.engines.memory import heap_bytes
 from purgatory.pipeline.engines.spark.connect import connect_session
-from purgatory.pipeline.engines.spark.java import heap_bytes
 from purgatory.pipeline.engines.spark.java_process import JavaProcess
 from purgatory.pipeline.engines.spark.session import (
     check_master,

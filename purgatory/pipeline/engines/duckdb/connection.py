@@ -8,7 +8,7 @@ import tempfile
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from purgatory.pipeline.engines.engine import total_memory_bytes
+from purgatory.pipeline.engines.memory import MEMORY_PER_ROW, duckdb_memory_bytes
 from purgatory.pipeline.engines.progress import EngineProgress, show_progress
 from purgatory.pipeline.errors import SessionError
 from purgatory.pipeline.jobs.chain import literal
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
     from purgatory.pipeline.ingest.trace_set import TraceSet
 
-
-MEMORY_SHARE = 0.6
-"""The share of the machine's memory that a job may take."""
 
 FEW_ROWS = 50_000
 """The rows below which a second thread costs more than it saves."""
@@ -57,7 +54,7 @@ def duckdb_connection(
         stop_computation(),
         duckdb.connect(config={"threads": "1"} if few else {}) as connection,
     ):
-        connection.execute(f"SET memory_limit = '{(memory or memory_bytes()) >> 20}MiB'")
+        connection.execute(f"SET memory_limit = '{(memory or duckdb_memory_bytes()) >> 20}MiB'")
         connection.execute(f"SET temp_directory = {literal(str(folder))}")
         connection.execute("SET preserve_insertion_order = true")
         connection.execute("SET TimeZone = 'UTC'")
@@ -68,7 +65,7 @@ def duckdb_connection(
             with show_progress("DuckDB", lambda: _query_progress(connection), progress):
                 yield connection
         except duckdb.OutOfMemoryException as error:
-            mib = (memory or memory_bytes()) >> 20
+            mib = (memory or duckdb_memory_bytes()) >> 20
             raise SessionError(
                 f"DuckDB could not go on with {mib:,} MiB of memory and the disk: give it more "
                 f"(--memory; TMPDIR), or use Spark ({_first_line(error)})"
@@ -91,11 +88,6 @@ def _query_progress(connection: duckdb.DuckDBPyConnection) -> EngineProgress | N
     )
 
 
-def memory_bytes() -> int:
-    """The memory limit of a job: a share of that of this machine, or this container."""
-    return int(total_memory_bytes() * MEMORY_SHARE)
-
-
 def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
@@ -105,21 +97,6 @@ def _first_line(error: Exception) -> str:
 
 BYTES_PER_ROW = 1200
 """The size of a row, in memory and on disk together (measured: `docs/audit.md`)."""
-
-MEMORY_PER_ROW = 150
-"""The bytes of a row that must be in memory: DuckDB can't spill all of its data."""
-
-_LEAST_MEMORY = 1 << 30
-
-
-def job_memory(rows: int | None) -> int:
-    """The memory limit of a job by its rows: 1 GiB at least, `memory_bytes` at most.
-
-    An unknown number of rows gets `memory_bytes`.
-    """
-    if rows is None:
-        return memory_bytes()
-    return min(memory_bytes(), max(_LEAST_MEMORY, MEMORY_PER_ROW * rows))
 
 
 def known_rows(trace_set: TraceSet, tables: Iterable[str]) -> int | None:
@@ -155,7 +132,7 @@ def require_room(
     """
     rows = _rows(trace_set, tables)
     folder = tempfile.gettempdir()
-    memory, disk = memory or memory_bytes(), shutil.disk_usage(folder).free
+    memory, disk = memory or duckdb_memory_bytes(), shutil.disk_usage(folder).free
     most = min((memory + disk) // BYTES_PER_ROW, memory // MEMORY_PER_ROW)
     if rows > most:
         raise SessionError(

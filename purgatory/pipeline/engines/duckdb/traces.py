@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from purgatory.pipeline.engines.duckdb.connection import (
     duckdb_connection,
-    job_memory,
     known_rows,
     require_room,
 )
 from purgatory.pipeline.engines.duckdb.sql_engine import DuckDBEngine
+from purgatory.pipeline.engines.memory import duckdb_memory_bytes
 from purgatory.pipeline.engines.result_folder import (
     PARQUET_FILE,
     check_output,
@@ -149,7 +149,7 @@ def open_traces(
     command = ["purgatory", job.name, *map(str, roots), *wanted]
     require_room(trace_set, job.reads, command, run_options.memory)
     rows = known_rows(trace_set, job.reads)
-    memory = run_options.memory or job_memory(rows)
+    memory = run_options.memory or duckdb_memory_bytes(rows)
     with (
         _folder(target) as folder,
         local_copies(trace_set, job.reads, run_options.progress) as local_set,

