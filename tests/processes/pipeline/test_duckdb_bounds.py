@@ -20,7 +20,6 @@ from purgatory.cli.job_commands import VIOLATIONS_FOUND
 from purgatory.cli.main import main
 from purgatory.cli.options import memory_size
 from purgatory.pipeline.engines import result_folder
-from purgatory.pipeline.engines.duckdb import connection as connecting
 from purgatory.pipeline.engines.duckdb import connection as row_bound
 from purgatory.pipeline.engines.duckdb.connection import duckdb_connection
 from purgatory.pipeline.engines.run import run_job
@@ -135,13 +134,10 @@ def test_job_beyond_its_memory_limit_names_the_option(
 
 
 @pytest.mark.slow
-def test_spilled_files_are_removed_after_an_error(
-    temporary: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connecting, "memory_bytes", lambda: 64 << 20)
+def test_spilled_files_are_removed_after_an_error(temporary: Path) -> None:
     with (  # noqa: PT012 - the files are there until the error has left the block
         pytest.raises(SessionError, match="DuckDB could not go on"),
-        duckdb_connection() as connection,
+        duckdb_connection(memory=64 << 20) as connection,
     ):
         connection.execute(_SPILLING)
         assert [path for path in temporary.rglob("*") if path.is_file()] != []
