@@ -93,6 +93,30 @@ class Checkpoint:
         self._states = folder / "windows"
         self._parked = folder / "parked"
 
+    def check_folder(self, out: Path) -> None:
+        """Refuse a folder with results of another checkpoint: its batches have the same numbers.
+
+        Raises:
+            OutputError: with what the folder holds, and what to do.
+        """
+        if not self.batches() and any((out / QUERY).glob("part-*.parquet")):
+            raise OutputError(
+                f"--out {out}: has results, and {self.folder} does not know of them: name the "
+                "checkpoint that goes with them, or another folder"
+            )
+
+    def check_topic(self, topic: str, last_batch: int) -> None:
+        """Refuse a topic with results of another checkpoint: new ones would pass for repeated ones.
+
+        Raises:
+            OutputError: with what the topic holds, and what to do.
+        """
+        if last_batch > max(self.batches(), default=-1):
+            raise OutputError(
+                f"--to-topic {topic}: has results up to batch {last_batch}, and {self.folder} does "
+                "not know of them: name the checkpoint that goes with them, or another topic"
+            )
+
     def batches(self) -> list[int]:
         """Return the numbers of the batches that were begun, as far as Spark keeps them."""
         files = self.folder.glob("offsets/*")

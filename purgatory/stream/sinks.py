@@ -105,7 +105,7 @@ class Sinks:
 
 
 def check_folders(config: StreamConfig) -> None:
-    """Refuse results of another checkpoint: its batches have the same numbers.
+    """Refuse files in place of folders, and results of another checkpoint.
 
     Raises:
         OutputError: with what the folder holds, and what to do.
@@ -113,11 +113,7 @@ def check_folders(config: StreamConfig) -> None:
     for folder, name in ((config.out, "--out"), (config.checkpoint_folder, "--checkpoint")):
         if folder.exists() and not folder.is_dir():
             raise OutputError(f"{name} {folder}: is a file; name a folder")
-    if not config.checkpoint.batches() and any((config.out / QUERY).glob("part-*.parquet")):
-        raise OutputError(
-            f"--out {config.out}: has results, and {config.checkpoint_folder} does not know of "
-            "them: name the checkpoint that goes with them, or another folder"
-        )
+    config.checkpoint.check_folder(config.out)
 
 
 def open_sinks(config: StreamConfig) -> Sinks:
@@ -129,7 +125,7 @@ def open_sinks(config: StreamConfig) -> Sinks:
     topic = None
     if config.to_topic is not None:
         topic = TopicSink(config.bootstrap_servers, f"{config.to_topic}.{QUERY}", config.client)
-        check_topic_sink(topic, config.checkpoint)
+        config.checkpoint.check_topic(topic.topic, topic.last_batch)
     parquet = {name: ParquetSink(config.out / name) for name in STREAM.outputs}
     parquet["quarantine"] = ParquetSink(config.out / "quarantine" / QUERY)
     return Sinks(parquet, topic)
@@ -286,17 +282,3 @@ class TopicSink:
             elif message is not None:
                 return message.value()
         raise FaultError(f"--to-topic {self.topic}: its last record can't be read: {reason}")
-
-
-def check_topic_sink(topic: TopicSink, checkpoint: Checkpoint) -> None:
-    """Refuse a topic with results of another checkpoint: new ones would pass for repeated ones.
-
-    Raises:
-        OutputError: with what the topic holds, and what to do.
-    """
-    if topic.last_batch > max(checkpoint.batches(), default=-1):
-        raise OutputError(
-            f"--to-topic {topic.topic}: has results up to batch {topic.last_batch}, and "
-            f"{checkpoint.folder} does not know of them: name the checkpoint that goes with them, "
-            "or another topic"
-        )
