@@ -3,12 +3,12 @@
 ``KINDS`` lists all kinds, by the names that HTTP requests, plans and the command line have.
 """
 
+from purgatory.kafka.faults.delays import Distribution
 from purgatory.kafka.faults.fault import (
     FORMER_KINDS,
     KINDS,
     BrokerFault,
     CountedFault,
-    Distribution,
     Fault,
     OneOrAllFault,
     parse_fault,

@@ -7,10 +7,10 @@ from dataclasses import field, replace
 from typing import ClassVar
 
 from purgatory.kafka.errors import ClusterError
+from purgatory.kafka.faults.delays import DelayDistribution
 from purgatory.kafka.faults.fault import (
     BrokerFault,
     CountedFault,
-    DelayDistribution,
     Fault,
     OneOrAllFault,
     error_number,
