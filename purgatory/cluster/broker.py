@@ -21,13 +21,8 @@ from purgatory.cluster.frozen_metadata import METADATA_APIS
 from purgatory.cluster.listeners import Listener
 from purgatory.cluster.log_manager import LogCompaction
 from purgatory.cluster.metadata import ClusterMetadata
-from purgatory.cluster.protocol.connection import (
-    Connection,
-    Limits,
-    MemoryQuota,
-    Response,
-    await_response,
-)
+from purgatory.cluster.protocol.connection import Connection, Response, await_response
+from purgatory.cluster.protocol.memory_pool import Limits, MemoryPool
 from purgatory.cluster.protocol.wire import Request, Versions
 from purgatory.cluster.replica_fetcher import ReplicaFetcher
 from purgatory.cluster.steering import ANSWERS, REQUESTS
@@ -69,7 +64,7 @@ class Broker(BrokerServices):
         self._supported = supported
         self._connections: dict[Connection, None] = {}  # in the order of their arrival
         self._unanswered: dict[Connection, SeenRequest] = {}
-        self._held = MemoryQuota()
+        self._held = MemoryPool()
         self._fetchers: dict[int, ReplicaFetcher] = {}
         self._compaction: LogCompaction
         self._expirations: dict[int, asyncio.TimerHandle] = {}

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from purgatory.cluster.listeners import MAX_PORT, MECHANISMS, Endpoint, Listener, Tls
-from purgatory.cluster.protocol.connection import Limits
+from purgatory.cluster.protocol.memory_pool import Limits
 from purgatory.cluster.storage import Fsync
 from purgatory.kafka import GroupConfig, LogConfig, TransactionConfig
 from purgatory.kafka.errors import ClusterError, KafkaError

@@ -32,9 +32,10 @@ from kio.schema.index import api_key_map
 
 from purgatory.cluster.errors import BadRequestError
 from purgatory.cluster.listeners import Listener
-from purgatory.cluster.protocol.connection import Limits, foreign_protocol
+from purgatory.cluster.protocol.connection import foreign_protocol
 from purgatory.cluster.protocol.fixed_layouts import PRODUCE
 from purgatory.cluster.protocol.frame_check import read_varint
+from purgatory.cluster.protocol.memory_pool import Limits
 from purgatory.cluster.protocol.wire import Request
 from purgatory.cluster.steering.seen_requests import SeenRequest
 from purgatory.core.recent_errors import Logger

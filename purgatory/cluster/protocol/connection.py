@@ -16,7 +16,7 @@ Ground rules
 * ``_unread`` has the received bytes that are not decoded yet; while they are more than
   ``limits.queued_bytes``, and a whole frame, nothing more is read from the client. A frame is
   removed only when it is served.
-* Pending requests and unsent responses of all connections of a broker count in one `MemoryQuota`.
+* Pending requests and unsent responses of all connections of a broker count in one `MemoryPool`.
   Above ``limits.held_bytes``, connections are cut: first those that have read nothing of a response
   for longest; then the one that exceeded the quota.
 * While a client doesn't read a response, none of its further requests is served. The same holds
@@ -36,6 +36,7 @@ from typing import Protocol, cast
 from purgatory.cluster.errors import BadRequestError, UnsupportedVersionError
 from purgatory.cluster.listeners import PLAINTEXT, Listener
 from purgatory.cluster.protocol.fixed_layouts import FixedLayout
+from purgatory.cluster.protocol.memory_pool import Limits, MemoryPool
 from purgatory.cluster.protocol.subject import certificate_subject
 from purgatory.cluster.protocol.wire import (
     API_VERSIONS,
@@ -48,7 +49,6 @@ from purgatory.cluster.protocol.wire import (
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.security.sasl import Login
 from purgatory.settings.addresses import host_and_port
-from purgatory.settings.typed_duration import OrTimedelta, default, timed_dataclass
 from timer.machine_time import time
 
 PERIOD_S = 0.005
@@ -154,31 +154,6 @@ async def await_response(response: Response | Awaitable[Response]) -> Response:
     return await response if isinstance(response, Awaitable) else response
 
 
-@timed_dataclass
-class Limits:
-    """The limits of a broker for its clients.
-
-    Args:
-        frame_bytes: the longest request.
-        queued_bytes: a client's waiting requests, beyond which nothing is read from it.
-        held_bytes: the requests of all clients of a broker together, with the responses that
-            clients don't read.
-        connections: the clients of a broker at the same time.
-        frame_s: the time until a request is complete: clients wait no more than a minute for its
-            response.
-        idle_s: the time without a received byte, or without a read byte of a response, after which
-            a connection is closed; Kafka's ``connections.max.idle.ms``. A wait for a response is
-            not idle.
-    """
-
-    frame_bytes: int = 100 * 1024 * 1024
-    queued_bytes: int = 1024 * 1024
-    connections: int = 10_000
-    held_bytes: int = 1024 * 1024 * 1024
-    frame_s: OrTimedelta[float] = default(60.0)
-    idle_s: OrTimedelta[float] = default(600.0)
-
-
 _TLS_RECORD = b"\x16\x03"
 
 _HTTP_METHODS = {
@@ -205,42 +180,6 @@ def foreign_protocol(begin: bytes, listener: Listener) -> str | None:
     return None
 
 
-class MemoryQuota:
-    """The memory that a broker holds for all its clients.
-
-    Counted are requests that are incomplete, wait or are being served, and unread responses.
-    """
-
-    __slots__ = ("total", "unsent")
-
-    def __init__(self) -> None:
-        self.total = 0
-        self.unsent: dict[Connection, int] = {}
-        """The responses in it, by the connections that don't read them; oldest first."""
-
-    def add_unsent(self, connection: Connection, size: int) -> None:
-        """Register a response that a client does not read."""
-        self.unsent[connection] = size
-        self.total += size
-
-    def drop_unsent(self, connection: Connection) -> None:
-        """Unregister a response. Has no effect if it is not registered."""
-        self.total -= self.unsent.pop(connection, 0)
-
-    def make_room(self, most_bytes: int) -> None:
-        """Close connections that do not read responses, oldest first, until the limit is kept."""
-        while self.total > most_bytes and self.unsent:
-            connection = next(iter(self.unsent))
-            _log.warning(
-                "unread_response_dropped",
-                peer=connection.peer,
-                unread_bytes=self.unsent[connection],
-                held_bytes=self.total,
-            )
-            self.drop_unsent(connection)
-            connection.abort()
-
-
 class Connection(asyncio.Protocol):
     """Serves one client.
 
@@ -262,7 +201,7 @@ class Connection(asyncio.Protocol):
         send: Send,
         supported: Mapping[int, Versions],
         limits: Limits,
-        held: MemoryQuota,
+        held: MemoryPool,
         scheduler: FairScheduler,
         on_open: Callable[[Connection], bool],
         on_close: Callable[[Connection], None],

@@ -19,7 +19,7 @@ import pytest
 from purgatory.cluster import Cluster, ClusterConfig, TopicSpec
 from purgatory.cluster.errors import SwollenBatchError
 from purgatory.cluster.log_validator import validated
-from purgatory.cluster.protocol.connection import Limits
+from purgatory.cluster.protocol.memory_pool import Limits
 from purgatory.cluster.records import (
     MAX_DECOMPRESSED_BYTES,
     DecompressionBudget,

@@ -32,7 +32,7 @@ from purgatory.cluster.config import (
     config_problems,
     load_config,
 )
-from purgatory.cluster.protocol.connection import Limits
+from purgatory.cluster.protocol.memory_pool import Limits
 from purgatory.cluster.server import Serving
 from purgatory.kafka import LogConfig, TopicPartition, TransactionConfig
 from purgatory.kafka.settings.group_settings import MigrationPolicy

@@ -18,10 +18,9 @@ from purgatory.cluster.protocol.connection import (
     PERIOD_S,
     Connection,
     FairScheduler,
-    Limits,
-    MemoryQuota,
     Response,
 )
+from purgatory.cluster.protocol.memory_pool import Limits, MemoryPool
 from purgatory.cluster.protocol.wire import Request
 from tests.wire.cluster.raw_client import RawClient
 from tests.wire.cluster.wire_values import record_batch, request_frame
@@ -42,7 +41,7 @@ class Served:
         self.now_s = 0.0
         self.waits_turns = 0
         self.scheduler = FairScheduler(lambda: self.now_s)
-        self._held = MemoryQuota()
+        self._held = MemoryPool()
 
     def connect(self, name: str) -> Connection:
         """Return a new connection, whose client takes every answer."""

@@ -21,7 +21,8 @@ from structlog.testing import capture_logs
 from purgatory.cluster import Cluster, ClusterConfig, TopicSpec
 from purgatory.cluster.api.registry import SUPPORTED
 from purgatory.cluster.listeners import PLAINTEXT
-from purgatory.cluster.protocol.connection import Connection, FairScheduler, Limits, MemoryQuota
+from purgatory.cluster.protocol.connection import Connection, FairScheduler
+from purgatory.cluster.protocol.memory_pool import Limits, MemoryPool
 from tests.wire.cluster.conftest import eventually
 from tests.wire.cluster.raw_client import RawClient
 from tests.wire.cluster.wire_values import record_batch, request_frame
@@ -290,7 +291,7 @@ def test_client_that_reads_no_responses_is_not_served() -> None:
     _run(main, Limits(queued_bytes=10_000))
 
 
-def _connection(held: MemoryQuota, limits: Limits) -> Connection:
+def _connection(held: MemoryPool, limits: Limits) -> Connection:
     """Return a connection to whose requests there is no answer."""
     serve = AsyncMock(return_value=None)
     return Connection(
@@ -298,7 +299,7 @@ def _connection(held: MemoryQuota, limits: Limits) -> Connection:
     )
 
 
-def _untaken(held: MemoryQuota, limits: Limits, size: int) -> tuple[Connection, MagicMock]:
+def _untaken(held: MemoryPool, limits: Limits, size: int) -> tuple[Connection, MagicMock]:
     """Return a connection whose client doesn't take an answer of so many bytes."""
     connection = _connection(held, limits)
     transport = MagicMock(is_closing=lambda: False, get_write_buffer_size=lambda: size)
@@ -310,7 +311,7 @@ def _untaken(held: MemoryQuota, limits: Limits, size: int) -> tuple[Connection, 
 
 def test_unread_responses_are_held_up_to_a_limit() -> None:
     async def main() -> None:
-        held, limits = MemoryQuota(), Limits(held_bytes=1_000_000)
+        held, limits = MemoryPool(), Limits(held_bytes=1_000_000)
         with capture_logs() as lines:
             clients = []
             for _ in range(10):
@@ -332,7 +333,7 @@ def test_unread_responses_are_held_up_to_a_limit() -> None:
 
 def test_sending_client_is_not_cut_for_others_responses() -> None:
     async def main() -> None:
-        held, limits = MemoryQuota(), Limits(held_bytes=1_000_000)
+        held, limits = MemoryPool(), Limits(held_bytes=1_000_000)
         hoards, _ = _untaken(held, limits, 1_000_000)
         asks = _connection(held, limits)
         asks.connection_made(MagicMock(is_closing=lambda: False))
