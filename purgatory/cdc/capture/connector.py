@@ -39,6 +39,7 @@ from purgatory.cdc.capture.source import (
     error_text,
     is_mariadb,
     logs_cascades,
+    missing_tables,
     unlogged_cascade,
 )
 from purgatory.cdc.ddl.statements import SchemaChange
@@ -185,6 +186,7 @@ def _start(
     config: CaptureConfig, publisher: Publisher, recovered: RecoveredPosition, reader: BinlogReader
 ) -> Position:
     checkpoint = recovered.checkpoint
+    _check_names(config, is_new=checkpoint is None)
     if checkpoint is not None:
         _check_origin(config, checkpoint, reader)
         _check_cascades(config, is_new=False)
@@ -205,6 +207,19 @@ def _start(
             return reader.start
     earlier = None if checkpoint is None else checkpoint.position
     return _snapshot(config, publisher, earlier, reader)
+
+
+def _check_names(config: CaptureConfig, *, is_new: bool) -> None:
+    """Refuse a new topic of tables that do not exist.
+
+    The binlog may have the last changes of a table that was dropped since.
+    """
+    with connect(config.source) as connection:
+        told = missing_tables(connection, config.tables)
+    if told and is_new:
+        raise CaptureError(told)
+    if told:
+        print(f"purgatory capture: {told} any more", file=sys.stderr)
 
 
 def _check_cascades(config: CaptureConfig, *, is_new: bool) -> None:

@@ -514,15 +514,19 @@ def captured_tables(connection: pymysql.connections.Connection, chosen: TableFil
     """The names of the captured tables that exist, with their databases.
 
     Raises:
-        CaptureError: a table that was named does not exist, or the user may not see all.
+        CaptureError: the user may not see all.
     """
     captured = _existing_tables(connection, chosen)
-    existing = {table for _, table in captured} | {".".join(name) for name in captured}
-    missing_tables = sorted(chosen.tables - existing)
-    if missing_tables:
-        raise CaptureError(f"--only: the source has no table {', '.join(missing_tables)}")
     _check_grants(connection, chosen, captured)
     return captured
+
+
+def missing_tables(connection: pymysql.connections.Connection, chosen: TableFilter) -> str:
+    """Name the chosen tables that do not exist: typing errors, or dropped since; empty: none."""
+    captured = _existing_tables(connection, chosen)
+    existing = {table for _, table in captured} | {".".join(name) for name in captured}
+    missing = ", ".join(sorted(chosen.tables - existing))
+    return missing and f"--only: the source has no table {missing}"
 
 
 def _existing_tables(connection: pymysql.connections.Connection, chosen: TableFilter) -> list[Name]:
