@@ -41,6 +41,7 @@ from purgatory.cdc.capture.source import (
     logs_cascades,
     missing_tables,
     unlogged_cascade,
+    unlogged_engine,
 )
 from purgatory.cdc.ddl.statements import SchemaChange
 
@@ -189,7 +190,7 @@ def _start(
     _check_names(config, is_new=checkpoint is None)
     if checkpoint is not None:
         _check_origin(config, checkpoint, reader)
-        _check_cascades(config, is_new=False)
+        _check_unlogged(config, is_new=False)
         if not checkpoint.snapshot_open:
             return checkpoint.position
     if checkpoint is None:
@@ -201,7 +202,7 @@ def _start(
         if not config.snapshot:
             with connect(config.source) as connection:
                 check_beginning(connection, config.tables)
-            _check_cascades(config, is_new=True)
+            _check_unlogged(config, is_new=True)
             # Stored before the first change, so that none is lost if this process ends now.
             _store(publisher, reader)
             return reader.start
@@ -222,27 +223,29 @@ def _check_names(config: CaptureConfig, *, is_new: bool) -> None:
         print(f"purgatory capture: {told} any more", file=sys.stderr)
 
 
-def _check_cascades(config: CaptureConfig, *, is_new: bool) -> None:
-    """Refuse a new topic of tables whose foreign keys change rows without the binlog.
+def _check_unlogged(config: CaptureConfig, *, is_new: bool) -> None:
+    """Refuse a new topic of tables that change outside of the binlog: by engine or foreign key.
 
-    A later key has a stop in the topic. An older topic may lack such changes, which is said.
+    A later engine or key has a stop in the topic. An older topic may lack such changes, which is
+    said.
     """
-    if config.ignore_cascades:
-        return
     with connect(config.source) as connection:
-        try:
-            reason = unlogged_cascade(connection, config.tables)
-        except pymysql.Error as error:
-            message = f"the source's foreign keys can't be read: {error_text(error)}"
-            if is_new:
-                raise source_error(message, error) from None
-            told = f"{config.topic} may lack changes of cascades: {message}"
-        else:
-            if is_new and reason:
-                raise CaptureError(reason)
-            told = reason and f"{config.topic} may lack changes of {reason}"
-    if told:
-        print(f"purgatory capture: {told}", file=sys.stderr)
+        for what, find in (("engines", unlogged_engine), ("foreign keys", unlogged_cascade)):
+            if find is unlogged_cascade and config.ignore_cascades:
+                continue
+            try:
+                reason = find(connection, config.tables)
+            except pymysql.Error as error:
+                message = f"the source's {what} can't be read: {error_text(error)}"
+                if is_new:
+                    raise source_error(message, error) from None
+                told = f"{config.topic} may lack changes: {message}"
+            else:
+                if is_new and reason:
+                    raise CaptureError(reason)
+                told = reason and f"{config.topic} may lack changes of {reason}"
+            if told:
+                print(f"purgatory capture: {told}", file=sys.stderr)
 
 
 def _check_origin(config: CaptureConfig, checkpoint: Checkpoint, reader: BinlogReader) -> None:
@@ -268,7 +271,7 @@ def _snapshot(
     with Snapshot(config.source, config.tables) as snapshot:
         position = earlier or snapshot.position
         if earlier is None:
-            _check_cascades(config, is_new=True)
+            _check_unlogged(config, is_new=True)
         origin = reader.origin(position)
         publisher.store(position, origin, snapshot_open=True)
         xoffset = _next_xoffset(publisher, position)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from purgatory.cdc.ddl.columns import ColumnDefinition, parse_column
+from purgatory.cdc.ddl.engines import EngineOptions, engine_options, merge_reason
 from purgatory.cdc.ddl.steps import find_column
 from purgatory.cdc.ddl.tokens import Kind, SqlError, SqlMode, Token, Tokens, tokenize
 
@@ -295,6 +296,11 @@ def _create_table_changes(
     if items is None:
         raise SqlError("CREATE TABLE without columns")
     columns, key = _columns(items, mode)
+    options = engine_options(tokens.rest(), database)
+    if options.reason:
+        stop = [stop_step(options.reason)]
+        created = SchemaChange("table-create", *table_name, steps=stop)
+        return [*drops, created, *_merged_changes(table_name, options)]
     while tokens:
         if tokens.accept("WITH", "SYSTEM", "VERSIONING"):
             reason = "the history of a table with system versioning can't be told from its rows"
@@ -308,6 +314,12 @@ def _create_table_changes(
         "table-create", *table_name, columns=columns, primary_key=key, cascade=cascade
     )
     return [*drops, created]
+
+
+def _merged_changes(merge: tuple[str, str], options: EngineOptions) -> list[SchemaChange]:
+    """The stops of the tables that a MERGE table has, which change through it."""
+    stop = [stop_step(merge_reason(*merge))]
+    return [SchemaChange("table-alter", *name, steps=stop) for name in options.union]
 
 
 def _cascade(parts: Sequence[Sequence[Token]]) -> str:
@@ -417,7 +429,7 @@ def _alter_table_changes(
         steps=alteration.steps,
         cascade=_cascade(parts),
     )
-    return [*changes, change]
+    return [*changes, change, *_merged_changes(table_name, alteration.engine)]
 
 
 _INDEXES = {"INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "FOREIGN", "CHECK"}
@@ -436,6 +448,7 @@ _METADATA_ONLY = {
     "STATS_SAMPLE_PAGES", "TABLE_CHECKSUM", "TABLESPACE", "TRANSACTIONAL", "TYPE", "UNION",
 }  # fmt: skip
 """The first words of clauses that change no rows."""
+_OPTIONS = _METADATA_ONLY - {"ALTER", "ORDER"}
 _CONSTRAINTS = {"UNIQUE", "KEY", "PRIMARY", "CHECK", "REFERENCES", "CONSTRAINT", "FOREIGN",
                      "PARTITION"}  # fmt: skip
 _UNSUPPORTED = {
@@ -454,11 +467,13 @@ class TableAlteration:
         steps: see `ddl.steps`.
         new_name: database and table, if it is renamed.
         truncates: whether all rows are deleted.
+        engine: the options that name its engine, if any.
     """
 
     steps: list[dict[str, Any]] = field(default_factory=list)
     new_name: tuple[str, str] | None = None
     truncates: bool = False
+    engine: EngineOptions = field(default_factory=EngineOptions)
 
 
 def stop_step(reason: str) -> dict[str, Any]:
@@ -491,9 +506,19 @@ def parse_alter_table(
         alteration.steps.extend(_resend_table())
     for part in parts:
         _parse_alteration(Tokens(part), alteration, database, mode)
+        options = _table_options(part, database)
+        if options.reason:
+            alteration.engine = options
+            alteration.steps.append(stop_step(options.reason))
     stops = [step for step in alteration.steps if step["do"] == "stop"]
     alteration.steps = stops or alteration.steps
     return alteration
+
+
+def _table_options(part: Sequence[Token], database: str) -> EngineOptions:
+    """The options in a clause of ALTER TABLE, which has several without commas, or is another."""
+    is_option = Tokens(part).word in _OPTIONS
+    return engine_options(part, database) if is_option else EngineOptions()
 
 
 def _may_become_binary(part: Sequence[Token]) -> bool:
@@ -504,7 +529,7 @@ def _may_become_binary(part: Sequence[Token]) -> bool:
         return False
     if Tokens(part).word == "CONVERT":
         return not words.isdisjoint(("BINARY", "DEFAULT"))
-    return Tokens(part).word in _METADATA_ONLY - {"ALTER", "ORDER"} and "BINARY" in words
+    return Tokens(part).word in _OPTIONS and "BINARY" in words
 
 
 def _may_delete_rows(part: Sequence[Token]) -> bool:

@@ -21,6 +21,7 @@ from purgatory.cdc.capture.source import (
 )
 from tests.databases.cdc.capture.binlog_items import Source
 from tests.databases.cdc.capture.capturing import Capturing
+from tests.databases.cdc.captured import read_topic
 from tests.databases.cdc.mariadb import PASSWORD, MariaDb, is_mysql
 
 
@@ -163,6 +164,34 @@ def test_cascade_outside_of_the_binlog_is_refused(
     capturing.run("INSERT INTO p VALUES (1)")
     assert capturing.capture() == 1, "a topic that was begun before goes on"
     assert re.search(rf"may lack changes of table .*\.c: .*{action}", capsys.readouterr().err)
+
+
+def test_merge_table_over_a_captured_table_is_refused(
+    capturing: Capturing, capsys: pytest.CaptureFixture[str]
+) -> None:
+    merge = "CREATE TABLE m (id INT PRIMARY KEY) ENGINE=MERGE UNION=(a) INSERT_METHOD=LAST"
+    capturing.run("CREATE TABLE a (id INT PRIMARY KEY) ENGINE=MyISAM")
+    chosen = replace(
+        capturing.config, tables=TableFilter(capturing.name, frozenset({"a"})), topic="merged"
+    )
+    capture_changes(chosen)
+    capturing.run(merge, "INSERT INTO m VALUES (1)")
+    assert capturing.mariadb.rows(f"SELECT id FROM {capturing.name}.a") == [(1,)]
+    capture_changes(chosen)
+    stops = {
+        (record.value["table"], record.value["steps"][0]["why"].split(":")[0])
+        for record in read_topic(capturing.cluster.bootstrap_servers, "merged")
+    }
+    through = f"changes through the MERGE table {capturing.name}.m are in the binlog under that"
+    assert [(table, why.startswith(through)) for table, why in stops] == [("a", True)]
+    may_lack = f"merged may lack changes of table {capturing.name}.a: {through}"
+    assert may_lack in capsys.readouterr().err
+    with pytest.raises(CaptureError, match=r"\.a: changes through the MERGE table"):
+        capture_changes(replace(chosen, topic="new"))
+    with pytest.raises(CaptureError, match=r"\.m: the binlog doesn't say which tables"):
+        capturing.capture()
+    capturing.run("DROP TABLE m")
+    capturing.capture()
 
 
 def test_restart_reads_keys_while_tables_are_renamed_and_dropped(
