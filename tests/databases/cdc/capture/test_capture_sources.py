@@ -279,6 +279,24 @@ def test_source_that_was_made_anew_is_refused(own: MariaDb, capturing: Capturing
         again.capture()
 
 
+def test_table_in_memory_is_empty_after_a_restart(own: MariaDb, capturing: Capturing) -> None:
+    again = replace_source(capturing, own)
+    again.run("CREATE TABLE `a``b` (id INT PRIMARY KEY) ENGINE=MEMORY", "CREATE TABLE k (id INT)")
+    again.capture()
+    again.run("INSERT INTO `a``b` VALUES (1)")
+    own.kill()
+    own.start()
+    assert own.rows(f"SELECT * FROM {again.name}.`a``b`") == []
+    again.run("INSERT INTO `a``b` VALUES (2)")
+    again.capture()
+    of_one = [record for record in again.records() if record.partition == 0]
+    assert [record.value["table"] for record in of_one if record.key is None] == ["a`b"]
+    assert {record.value["type"] for record in again.records()} == {"insert", "table-truncate"}
+    again.run("SET binlog_format = 'STATEMENT'", f"DELETE FROM `{again.name}`.`a``b`")
+    with pytest.raises(CaptureError, match="a statement in place of rows"):
+        again.capture()
+
+
 def replace_source(capturing: Capturing, server: MariaDb) -> Capturing:
     return Capturing(server, capturing.cluster, capturing.name)
 
