@@ -18,9 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from purgatory.cdc.ddl.columns import ColumnDefinition, parse_column
+from purgatory.cdc.ddl.columns import ColumnDefinition, parse_column, parse_columns
 from purgatory.cdc.ddl.engines import EngineOptions, engine_options, merge_reason
-from purgatory.cdc.ddl.steps import find_column
 from purgatory.cdc.ddl.tokens import Kind, SqlError, SqlMode, Token, Tokens, tokenize
 
 _DATA = {
@@ -295,7 +294,7 @@ def _create_table_changes(
         return [*drops, SchemaChange("table-create", *table_name, steps=[step])]
     if items is None:
         raise SqlError("CREATE TABLE without columns")
-    columns, key = _columns(items, mode)
+    columns, key = parse_columns(items, mode)
     options = engine_options(tokens.rest(), database)
     if options.reason:
         stop = [stop_step(options.reason)]
@@ -333,55 +332,6 @@ def _cascade(parts: Sequence[Sequence[Token]]) -> str:
                 case ["ON", "DELETE" | "UPDATE" as event, "SET", value]:
                     return f"ON {event} SET {value}"
     return ""
-
-
-def _columns(
-    items: Sequence[Sequence[Any]], mode: SqlMode
-) -> tuple[list[ColumnDefinition], list[str]]:
-    columns: list[ColumnDefinition] = []
-    key: list[str] = []
-    for item in items:
-        tokens = Tokens(item)
-        if tokens.accept("CONSTRAINT"):
-            tokens.accept("IF", "NOT", "EXISTS")
-            if tokens.word not in _NAMED_CONSTRAINTS:
-                tokens.name()
-        match tokens.words(2):
-            case ["PRIMARY", *_]:
-                key = _key_columns(tokens)
-            case ["PERIOD", "FOR"]:
-                pass
-            case _ if _is_index(tokens):
-                pass
-            case _:
-                columns.append(parse_column(tokens, mode))
-    names = [column.name for column in columns]
-    declared = [find_column(names, name) or name for name in key]
-    return columns, declared or [column.name for column in columns if column.is_key]
-
-
-def _is_index(tokens: Tokens) -> bool:
-    """Whether an index or a constraint is next, and not a column, which may be named `vector`."""
-    if tokens.word != "VECTOR":
-        return tokens.word in _INDEXES
-    match tokens.peek(4)[1:]:
-        case [Token(Kind.WORD, word), *_] if word.upper() in ("INDEX", "KEY", "IF"):
-            return True
-        case [Token(Kind.SIGN, "("), *_]:
-            return True
-        case [_, Token(Kind.SIGN, "("), Token(kind, name)]:
-            # The arguments of a type are numbers or texts.
-            return kind is Kind.NAME or (kind is Kind.WORD and not name[0].isdigit())
-    return False
-
-
-def _key_columns(tokens: Tokens) -> list[str]:
-    while tokens:
-        group = tokens.group()
-        if group is not None:
-            return [Tokens(part).name() for part in group]
-        tokens.next()
-    raise SqlError("PRIMARY KEY without columns")
 
 
 def _drop_table_changes(tokens: Tokens, database: str) -> list[SchemaChange]:
@@ -432,9 +382,6 @@ def _alter_table_changes(
     return [*changes, change, *_merged_changes(table_name, alteration.engine)]
 
 
-_INDEXES = {"INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "FOREIGN", "CHECK"}
-_NAMED_CONSTRAINTS = {"PRIMARY", "UNIQUE", "FOREIGN", "CHECK"}
-"""A name may stand between CONSTRAINT and these."""
 _METADATA_ONLY = {
     "ALTER", "ANALYZE", "CHARACTER", "CHARSET", "COALESCE", "COLLATE", "DEFAULT", "DISABLE",
     "ENABLE", "FORCE", "LOCK", "NOWAIT", "OPTIMIZE", "ORDER", "PARTITION", "REBUILD", "REMOVE",
@@ -589,7 +536,7 @@ def _add_part(tokens: Tokens, mode: SqlMode) -> list[dict[str, Any]]:
     if tokens.word == "PARTITION":
         return []
     condition = {"if": "absent"} if _skip_column(tokens, "IF", "NOT", "EXISTS") else {}
-    columns, key = _columns(tokens.group() or tokens.list(), mode)
+    columns, key = parse_columns(tokens.group() or tokens.list(), mode)
     steps = [{**column.add_step(), **condition} for column in columns]
     return steps + (_resend_table() if key else [])
 

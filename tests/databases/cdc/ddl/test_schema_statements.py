@@ -370,6 +370,18 @@ def test_a_statement_is_read_in_the_mode_of_its_session(
     assert schema_changes(sql, "d", mode) == altered(*steps)
 
 
+def test_key_without_overlaps_has_its_periods_columns() -> None:
+    [made] = schema_changes(
+        "CREATE TABLE t (id INT, S DATE, e DATE, PERIOD FOR `p q`(s, e), "
+        "PRIMARY KEY (id, `P q` WITHOUT OVERLAPS))",
+        "d",
+    )
+    assert list(made.primary_key) == ["id", "e", "S"]
+    # Here a column of a name is another thing than a period.
+    [plain] = schema_changes("CREATE TABLE t (p INT, PRIMARY KEY (p))", "d")
+    assert list(plain.primary_key) == ["p"]
+
+
 def test_a_key_names_its_columns_in_any_case() -> None:
     [made] = schema_changes("CREATE TABLE t (Id INT, É INT, PRIMARY KEY (ID, é))", "d")
     definition = made.definition()
