@@ -78,7 +78,13 @@ def _key(plan: Plan, row: Any) -> tuple[Value, ...]:
     for name, convert in plan.key:
         value = row.get(name)
         if value is None:
-            raise InvalidChangeError(MISSING_KEY, f"the row lacks {name} of the primary key")
+            # A source without such NULLs may have a date that is none, which change logs write so.
+            detail = (
+                f"{name} of the primary key is null, as zero and impossible dates are"
+                if name in row
+                else f"the row lacks {name} of the primary key"
+            )
+            raise InvalidChangeError(MISSING_KEY, detail)
         key.append(convert(value))
     return tuple(key)
 

@@ -39,7 +39,9 @@ from purgatory.cdc.capture.source import (
     error_text,
     is_mariadb,
     logs_cascades,
+    missing_tables,
     unlogged_cascade,
+    unlogged_engine,
 )
 from purgatory.cdc.ddl.statements import SchemaChange
 
@@ -185,9 +187,10 @@ def _start(
     config: CaptureConfig, publisher: Publisher, recovered: RecoveredPosition, reader: BinlogReader
 ) -> Position:
     checkpoint = recovered.checkpoint
+    _check_names(config, is_new=checkpoint is None)
     if checkpoint is not None:
         _check_origin(config, checkpoint, reader)
-        _check_cascades(config, is_new=False)
+        _check_unlogged(config, is_new=False)
         if not checkpoint.snapshot_open:
             return checkpoint.position
     if checkpoint is None:
@@ -199,7 +202,7 @@ def _start(
         if not config.snapshot:
             with connect(config.source) as connection:
                 check_beginning(connection, config.tables)
-            _check_cascades(config, is_new=True)
+            _check_unlogged(config, is_new=True)
             # Stored before the first change, so that none is lost if this process ends now.
             _store(publisher, reader)
             return reader.start
@@ -207,27 +210,42 @@ def _start(
     return _snapshot(config, publisher, earlier, reader)
 
 
-def _check_cascades(config: CaptureConfig, *, is_new: bool) -> None:
-    """Refuse a new topic of tables whose foreign keys change rows without the binlog.
+def _check_names(config: CaptureConfig, *, is_new: bool) -> None:
+    """Refuse a new topic of tables that do not exist.
 
-    A later key has a stop in the topic. An older topic may lack such changes, which is said.
+    The binlog may have the last changes of a table that was dropped since.
     """
-    if config.ignore_cascades:
-        return
     with connect(config.source) as connection:
-        try:
-            reason = unlogged_cascade(connection, config.tables)
-        except pymysql.Error as error:
-            message = f"the source's foreign keys can't be read: {error_text(error)}"
-            if is_new:
-                raise source_error(message, error) from None
-            told = f"{config.topic} may lack changes of cascades: {message}"
-        else:
-            if is_new and reason:
-                raise CaptureError(reason)
-            told = reason and f"{config.topic} may lack changes of {reason}"
+        told = missing_tables(connection, config.tables)
+    if told and is_new:
+        raise CaptureError(told)
     if told:
-        print(f"purgatory capture: {told}", file=sys.stderr)
+        print(f"purgatory capture: {told} any more", file=sys.stderr)
+
+
+def _check_unlogged(config: CaptureConfig, *, is_new: bool) -> None:
+    """Refuse a new topic of tables that change outside of the binlog: by engine or foreign key.
+
+    A later engine or key has a stop in the topic. An older topic may lack such changes, which is
+    said.
+    """
+    with connect(config.source) as connection:
+        for what, find in (("engines", unlogged_engine), ("foreign keys", unlogged_cascade)):
+            if find is unlogged_cascade and config.ignore_cascades:
+                continue
+            try:
+                reason = find(connection, config.tables)
+            except pymysql.Error as error:
+                message = f"the source's {what} can't be read: {error_text(error)}"
+                if is_new:
+                    raise source_error(message, error) from None
+                told = f"{config.topic} may lack changes: {message}"
+            else:
+                if is_new and reason:
+                    raise CaptureError(reason)
+                told = reason and f"{config.topic} may lack changes of {reason}"
+            if told:
+                print(f"purgatory capture: {told}", file=sys.stderr)
 
 
 def _check_origin(config: CaptureConfig, checkpoint: Checkpoint, reader: BinlogReader) -> None:
@@ -253,7 +271,7 @@ def _snapshot(
     with Snapshot(config.source, config.tables) as snapshot:
         position = earlier or snapshot.position
         if earlier is None:
-            _check_cascades(config, is_new=True)
+            _check_unlogged(config, is_new=True)
         origin = reader.origin(position)
         publisher.store(position, origin, snapshot_open=True)
         xoffset = _next_xoffset(publisher, position)

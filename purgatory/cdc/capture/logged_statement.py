@@ -24,6 +24,7 @@ from purgatory.cdc.ddl.tokens import Kind, SqlError, SqlMode, Token, tokenize
 _UTF8MB4 = 45
 _MODES = sum(SqlMode) - SqlMode.MYSQL
 _XA_END = re.compile(r"XA\s+(COMMIT|ROLLBACK)\s+X'([0-9a-f]*)',X'([0-9a-f]*)',(\d+)", re.IGNORECASE)
+_EMPTIED = re.compile(r"DELETE FROM `((?:[^`]|``)+)`\.`((?:[^`]|``)+)`")
 
 Name = tuple[str, str]
 
@@ -48,7 +49,17 @@ class Statement:
 
     @property
     def role(self) -> Role:
+        if self._emptied is not None:
+            return Role.SCHEMA
         return Role.DATA if self.event.loads_file else statement_role(self.sql, self.mode)
+
+    @property
+    def _emptied(self) -> re.Match[str] | None:
+        """The names of a table in memory that lost its rows as the server started.
+
+        Newer servers write a TRUNCATE TABLE.
+        """
+        return _EMPTIED.fullmatch(self.sql) if self.event.is_servers else None
 
     @property
     def savepoint(self) -> str:
@@ -69,6 +80,9 @@ class Statement:
         """The changes of a statement with the role SCHEMA."""
         if self.unreadable is not None:
             return [unknown_statement(self.sql, self.unreadable)]
+        if self._emptied is not None:
+            database, table = [name.replace("``", "`") for name in self._emptied.groups()]
+            return [SchemaChange("table-truncate", database, table)]
         changes = schema_changes(self.sql, self.database, self.mode)
         if self.error:
             # A CREATE OR REPLACE that failed has dropped the table.

@@ -14,6 +14,7 @@ import pymysql
 from purgatory.cdc.capture.charsets import collation_charset
 from purgatory.cdc.capture.errors import CaptureError, source_error
 from purgatory.cdc.capture.records import Position
+from purgatory.cdc.ddl.engines import MERGES, engine_reason
 from purgatory.cdc.ddl.statements import schema_changes
 from purgatory.settings.addresses import host_and_port
 
@@ -215,6 +216,7 @@ def _check_replica(connection: pymysql.connections.Connection, settings: dict[st
 
 _ACCESS_DENIED = 1227
 _NO_SUCH_TABLE = 1146
+_NO_MERGED_TABLE = 1168
 _TIMES_TO_LIST = 20
 
 
@@ -238,6 +240,35 @@ def unlogged_cascade(connection: pymysql.connections.Connection, chosen: TableFi
             # A table that was renamed since the list has its keys under the other name.
             if error.args[0] != _NO_SUCH_TABLE or tries == 1:
                 raise
+    return ""
+
+
+def unlogged_engine(connection: pymysql.connections.Connection, chosen: TableFilter) -> str:
+    """Find a captured table whose engine, or whose MERGE table, changes it outside of the binlog.
+
+    Returns:
+        The table, and why its capture stops; empty: there is none.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(_ENGINES)
+        engines = [(str(row[0]), str(row[1]), str(row[2] or "").upper()) for row in cursor]
+    for database, table, engine in engines:
+        if chosen.includes(database, table) and engine_reason(engine):
+            return f"table {database}.{table}: {engine_reason(engine)}"
+    for database, table, engine in engines:
+        if engine not in MERGES:
+            continue
+        try:
+            sql = _create_statement(connection, database, table)
+        except pymysql.Error as error:
+            # It was dropped since, or its tables were: nothing changes through it.
+            if error.args[0] in (_NO_SUCH_TABLE, _NO_MERGED_TABLE):
+                continue
+            raise
+        for change in schema_changes(sql, database)[1:]:
+            if change.table is not None and chosen.includes(change.database, change.table):
+                [stop] = change.steps or ()
+                return f"table {change.database}.{change.table}: {stop['why']}"
     return ""
 
 
@@ -421,6 +452,8 @@ _VERSIONED = """SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES
 WHERE TABLE_TYPE = 'SYSTEM VERSIONED' ORDER BY TABLE_SCHEMA, TABLE_NAME"""
 _TABLES = """SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES
 WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED') ORDER BY TABLE_SCHEMA, TABLE_NAME"""
+_ENGINES = """SELECT TABLE_SCHEMA, TABLE_NAME, ENGINE FROM information_schema.TABLES
+WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED') ORDER BY TABLE_SCHEMA, TABLE_NAME"""
 _TABLE = """SELECT ENGINE, TABLE_COLLATION FROM information_schema.TABLES
 WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND TABLE_TYPE = 'BASE TABLE'"""
 
@@ -514,15 +547,19 @@ def captured_tables(connection: pymysql.connections.Connection, chosen: TableFil
     """The names of the captured tables that exist, with their databases.
 
     Raises:
-        CaptureError: a table that was named does not exist, or the user may not see all.
+        CaptureError: the user may not see all.
     """
     captured = _existing_tables(connection, chosen)
-    existing = {table for _, table in captured} | {".".join(name) for name in captured}
-    missing_tables = sorted(chosen.tables - existing)
-    if missing_tables:
-        raise CaptureError(f"--only: the source has no table {', '.join(missing_tables)}")
     _check_grants(connection, chosen, captured)
     return captured
+
+
+def missing_tables(connection: pymysql.connections.Connection, chosen: TableFilter) -> str:
+    """Name the chosen tables that do not exist: typing errors, or dropped since; empty: none."""
+    captured = _existing_tables(connection, chosen)
+    existing = {table for _, table in captured} | {".".join(name) for name in captured}
+    missing = ", ".join(sorted(chosen.tables - existing))
+    return missing and f"--only: the source has no table {missing}"
 
 
 def _existing_tables(connection: pymysql.connections.Connection, chosen: TableFilter) -> list[Name]:

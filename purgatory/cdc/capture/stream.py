@@ -55,6 +55,7 @@ _WITHOUT_CHANGES = {
 heartbeat, annotations, checkpoints, encryption (the source sends its events decrypted)."""
 _IGNORABLE_FLAG = 0x80
 _THREAD_SPECIFIC_FLAG = 0x04
+_SUPPRESS_USE_FLAG = 0x08
 _CHECKSUM_BYTES = 4
 _CANNOT_SEND = 1236
 
@@ -125,6 +126,7 @@ class StatementEvent(BinLogEvent):  # type: ignore[misc]
         is_thread_specific: whether it used a temporary table, or the session's number.
         loads_file: whether it loads a file.
         is_mysql: whether the server is MySQL, and not MariaDB.
+        is_servers: whether a statement that deletes rows is the server's own, and of no session.
     """
 
     def __init__(
@@ -144,7 +146,12 @@ class StatementEvent(BinLogEvent):  # type: ignore[misc]
         self.sql_mode = 0
         self.character_set: int | None = None
         self.alter_phase = ""
+        self._names_databases = False
         self._read_variables(data[header_length:end])
+        # A session's have the names of their databases (MySQL), or obey its default one (MariaDB).
+        self.is_servers = (
+            not self._names_databases if self.is_mysql else bool(packet.flags & _SUPPRESS_USE_FLAG)
+        )
         self.schema = data[end : end + schema_length]
         self.raw_query = data[end + schema_length + 1 :]
 
@@ -156,6 +163,8 @@ class StatementEvent(BinLogEvent):  # type: ignore[misc]
             match code:
                 case 0x01:
                     self.sql_mode = int.from_bytes(data[at : at + 8], "little")
+                case 0x0C:
+                    self._names_databases = True
                 case 0x04:
                     self.character_set = int.from_bytes(data[at : at + 2], "little")
                 case 130:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from purgatory.cdc.ddl.steps import find_column
 from purgatory.cdc.ddl.tokens import Kind, SqlError, SqlMode, Token, Tokens
 
 _ALIASES = {
@@ -280,3 +281,76 @@ def _skip_reference(tokens: Tokens) -> None:
         tokens.accept_any("DELETE", "UPDATE")
         if not tokens.accept("NO", "ACTION") and not tokens.accept("SET", "NULL"):
             tokens.next()
+
+
+_INDEXES = {"INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "FOREIGN", "CHECK"}
+_NAMED_CONSTRAINTS = {"PRIMARY", "UNIQUE", "FOREIGN", "CHECK"}
+"""A name may stand between CONSTRAINT and these."""
+
+
+def parse_columns(
+    items: Sequence[Sequence[Token]], mode: SqlMode
+) -> tuple[list[ColumnDefinition], list[str]]:
+    """Parse what stands in CREATE TABLE's parentheses: the columns, and the primary key's names.
+
+    Raises:
+        SqlError: a definition isn't understood.
+    """
+    columns: list[ColumnDefinition] = []
+    key: list[str] = []
+    periods: dict[str, list[str]] = {}
+    for item in items:
+        tokens = Tokens(item)
+        if tokens.accept("CONSTRAINT"):
+            tokens.accept("IF", "NOT", "EXISTS")
+            if tokens.word not in _NAMED_CONSTRAINTS:
+                tokens.name()
+        match tokens.words(2):
+            case ["PRIMARY", *_]:
+                key = _key_columns(tokens)
+            case ["PERIOD", "FOR"]:
+                period, (start, end) = _period(tokens)
+                # In the order that the binlog has them in a key WITHOUT OVERLAPS.
+                periods[period.lower()] = [end, start]
+            case _ if _is_index(tokens):
+                pass
+            case _:
+                columns.append(parse_column(tokens, mode))
+    names = [column.name for column in columns]
+    parts = [part for name in key for part in periods.get(name.lower(), [name])]
+    declared = [find_column(names, name) or name for name in parts]
+    return columns, declared or [column.name for column in columns if column.is_key]
+
+
+def _period(tokens: Tokens) -> tuple[str, list[str]]:
+    """A period's name, and its two columns."""
+    tokens.accept("PERIOD", "FOR")
+    name = tokens.name()
+    columns = [Tokens(part).name() for part in tokens.group() or ()]
+    if len(columns) != 2:
+        raise SqlError("PERIOD FOR without two columns")
+    return name, columns
+
+
+def _is_index(tokens: Tokens) -> bool:
+    """Whether an index or a constraint is next, and not a column, which may be named `vector`."""
+    if tokens.word != "VECTOR":
+        return tokens.word in _INDEXES
+    match tokens.peek(4)[1:]:
+        case [Token(Kind.WORD, word), *_] if word.upper() in ("INDEX", "KEY", "IF"):
+            return True
+        case [Token(Kind.SIGN, "("), *_]:
+            return True
+        case [_, Token(Kind.SIGN, "("), Token(kind, name)]:
+            # The arguments of a type are numbers or texts.
+            return kind is Kind.NAME or (kind is Kind.WORD and not name[0].isdigit())
+    return False
+
+
+def _key_columns(tokens: Tokens) -> list[str]:
+    while tokens:
+        group = tokens.group()
+        if group is not None:
+            return [Tokens(part).name() for part in group]
+        tokens.next()
+    raise SqlError("PRIMARY KEY without columns")

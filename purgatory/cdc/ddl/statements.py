@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from purgatory.cdc.ddl.columns import ColumnDefinition, parse_column
-from purgatory.cdc.ddl.steps import find_column
+from purgatory.cdc.ddl.columns import ColumnDefinition, parse_column, parse_columns
+from purgatory.cdc.ddl.engines import EngineOptions, engine_options, merge_reason
 from purgatory.cdc.ddl.tokens import Kind, SqlError, SqlMode, Token, Tokens, tokenize
 
 _DATA = {
@@ -294,7 +294,12 @@ def _create_table_changes(
         return [*drops, SchemaChange("table-create", *table_name, steps=[step])]
     if items is None:
         raise SqlError("CREATE TABLE without columns")
-    columns, key = _columns(items, mode)
+    columns, key = parse_columns(items, mode)
+    options = engine_options(tokens.rest(), database)
+    if options.reason:
+        stop = [stop_step(options.reason)]
+        created = SchemaChange("table-create", *table_name, steps=stop)
+        return [*drops, created, *_merged_changes(table_name, options)]
     while tokens:
         if tokens.accept("WITH", "SYSTEM", "VERSIONING"):
             reason = "the history of a table with system versioning can't be told from its rows"
@@ -310,6 +315,12 @@ def _create_table_changes(
     return [*drops, created]
 
 
+def _merged_changes(merge: tuple[str, str], options: EngineOptions) -> list[SchemaChange]:
+    """The stops of the tables that a MERGE table has, which change through it."""
+    stop = [stop_step(merge_reason(*merge))]
+    return [SchemaChange("table-alter", *name, steps=stop) for name in options.union]
+
+
 def _cascade(parts: Sequence[Sequence[Token]]) -> str:
     """The first action of a foreign key that changes rows; empty if there is none."""
     for part in parts:
@@ -321,55 +332,6 @@ def _cascade(parts: Sequence[Sequence[Token]]) -> str:
                 case ["ON", "DELETE" | "UPDATE" as event, "SET", value]:
                     return f"ON {event} SET {value}"
     return ""
-
-
-def _columns(
-    items: Sequence[Sequence[Any]], mode: SqlMode
-) -> tuple[list[ColumnDefinition], list[str]]:
-    columns: list[ColumnDefinition] = []
-    key: list[str] = []
-    for item in items:
-        tokens = Tokens(item)
-        if tokens.accept("CONSTRAINT"):
-            tokens.accept("IF", "NOT", "EXISTS")
-            if tokens.word not in _NAMED_CONSTRAINTS:
-                tokens.name()
-        match tokens.words(2):
-            case ["PRIMARY", *_]:
-                key = _key_columns(tokens)
-            case ["PERIOD", "FOR"]:
-                pass
-            case _ if _is_index(tokens):
-                pass
-            case _:
-                columns.append(parse_column(tokens, mode))
-    names = [column.name for column in columns]
-    declared = [find_column(names, name) or name for name in key]
-    return columns, declared or [column.name for column in columns if column.is_key]
-
-
-def _is_index(tokens: Tokens) -> bool:
-    """Whether an index or a constraint is next, and not a column, which may be named `vector`."""
-    if tokens.word != "VECTOR":
-        return tokens.word in _INDEXES
-    match tokens.peek(4)[1:]:
-        case [Token(Kind.WORD, word), *_] if word.upper() in ("INDEX", "KEY", "IF"):
-            return True
-        case [Token(Kind.SIGN, "("), *_]:
-            return True
-        case [_, Token(Kind.SIGN, "("), Token(kind, name)]:
-            # The arguments of a type are numbers or texts.
-            return kind is Kind.NAME or (kind is Kind.WORD and not name[0].isdigit())
-    return False
-
-
-def _key_columns(tokens: Tokens) -> list[str]:
-    while tokens:
-        group = tokens.group()
-        if group is not None:
-            return [Tokens(part).name() for part in group]
-        tokens.next()
-    raise SqlError("PRIMARY KEY without columns")
 
 
 def _drop_table_changes(tokens: Tokens, database: str) -> list[SchemaChange]:
@@ -417,12 +379,9 @@ def _alter_table_changes(
         steps=alteration.steps,
         cascade=_cascade(parts),
     )
-    return [*changes, change]
+    return [*changes, change, *_merged_changes(table_name, alteration.engine)]
 
 
-_INDEXES = {"INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "FOREIGN", "CHECK"}
-_NAMED_CONSTRAINTS = {"PRIMARY", "UNIQUE", "FOREIGN", "CHECK"}
-"""A name may stand between CONSTRAINT and these."""
 _METADATA_ONLY = {
     "ALTER", "ANALYZE", "CHARACTER", "CHARSET", "COALESCE", "COLLATE", "DEFAULT", "DISABLE",
     "ENABLE", "FORCE", "LOCK", "NOWAIT", "OPTIMIZE", "ORDER", "PARTITION", "REBUILD", "REMOVE",
@@ -436,6 +395,7 @@ _METADATA_ONLY = {
     "STATS_SAMPLE_PAGES", "TABLE_CHECKSUM", "TABLESPACE", "TRANSACTIONAL", "TYPE", "UNION",
 }  # fmt: skip
 """The first words of clauses that change no rows."""
+_OPTIONS = _METADATA_ONLY - {"ALTER", "ORDER"}
 _CONSTRAINTS = {"UNIQUE", "KEY", "PRIMARY", "CHECK", "REFERENCES", "CONSTRAINT", "FOREIGN",
                      "PARTITION"}  # fmt: skip
 _UNSUPPORTED = {
@@ -454,11 +414,13 @@ class TableAlteration:
         steps: see `ddl.steps`.
         new_name: database and table, if it is renamed.
         truncates: whether all rows are deleted.
+        engine: the options that name its engine, if any.
     """
 
     steps: list[dict[str, Any]] = field(default_factory=list)
     new_name: tuple[str, str] | None = None
     truncates: bool = False
+    engine: EngineOptions = field(default_factory=EngineOptions)
 
 
 def stop_step(reason: str) -> dict[str, Any]:
@@ -491,9 +453,19 @@ def parse_alter_table(
         alteration.steps.extend(_resend_table())
     for part in parts:
         _parse_alteration(Tokens(part), alteration, database, mode)
+        options = _table_options(part, database)
+        if options.reason:
+            alteration.engine = options
+            alteration.steps.append(stop_step(options.reason))
     stops = [step for step in alteration.steps if step["do"] == "stop"]
     alteration.steps = stops or alteration.steps
     return alteration
+
+
+def _table_options(part: Sequence[Token], database: str) -> EngineOptions:
+    """The options in a clause of ALTER TABLE, which has several without commas, or is another."""
+    is_option = Tokens(part).word in _OPTIONS
+    return engine_options(part, database) if is_option else EngineOptions()
 
 
 def _may_become_binary(part: Sequence[Token]) -> bool:
@@ -504,7 +476,7 @@ def _may_become_binary(part: Sequence[Token]) -> bool:
         return False
     if Tokens(part).word == "CONVERT":
         return not words.isdisjoint(("BINARY", "DEFAULT"))
-    return Tokens(part).word in _METADATA_ONLY - {"ALTER", "ORDER"} and "BINARY" in words
+    return Tokens(part).word in _OPTIONS and "BINARY" in words
 
 
 def _may_delete_rows(part: Sequence[Token]) -> bool:
@@ -564,7 +536,7 @@ def _add_part(tokens: Tokens, mode: SqlMode) -> list[dict[str, Any]]:
     if tokens.word == "PARTITION":
         return []
     condition = {"if": "absent"} if _skip_column(tokens, "IF", "NOT", "EXISTS") else {}
-    columns, key = _columns(tokens.group() or tokens.list(), mode)
+    columns, key = parse_columns(tokens.group() or tokens.list(), mode)
     steps = [{**column.add_step(), **condition} for column in columns]
     return steps + (_resend_table() if key else [])
 

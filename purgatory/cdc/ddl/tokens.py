@@ -130,6 +130,10 @@ class Tokens:
         """The next tokens, without advancing; `count` at most."""
         return self._tokens[self._at : self._at + count]
 
+    def rest(self) -> Sequence[Token]:
+        """All remaining tokens, without advancing."""
+        return self._tokens[self._at :]
+
     def words(self, count: int) -> list[str]:
         """The next words in upper case, without advancing; `count` at most."""
         return [token.text.upper() if token.kind is Kind.WORD else "" for token in self.peek(count)]

@@ -256,6 +256,17 @@ def test_reason_names_the_column_and_the_problem(target: Target) -> None:
     assert json.loads(bytes(row[5]))["data"] == {"id": 1, "n": "many"}
 
 
+def test_null_in_a_key_is_told_apart_from_a_missing_column(target: Target) -> None:
+    rows = [{"id": 1, "n": 1}, {"id": None, "n": 2}, {"n": 3}]
+    log = [record(0, type="table-create", data=None, **DEFINITION)]
+    log += [record(offset, data=row) for offset, row in enumerate(rows, 1)]
+    apply_batch(target, TOPIC, 0, log)
+    assert [row[4] for row in target.select_own("purgatory_quarantine")] == [
+        "id of the primary key is null, as zero and impossible dates are",
+        "the row lacks id of the primary key",
+    ]
+
+
 def test_unstorable_names_and_numbers_do_not_stop_the_run(target: Target) -> None:
     odd = "\ud800"
     log = [

@@ -191,6 +191,26 @@ def test_missing_table_is_named(capturing: Capturing) -> None:
         capture_changes(replace(capturing.config, tables=chosen))
 
 
+def test_table_dropped_before_a_restart_has_its_last_changes(
+    capturing: Capturing, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capturing.run(ORDERS, "CREATE TABLE kept (id INT PRIMARY KEY)")
+    chosen = replace(
+        capturing.config, tables=TableFilter(capturing.name, frozenset({"orders", "kept"}))
+    )
+    capture_changes(chosen)
+    capturing.run(
+        "INSERT INTO orders VALUES (1, 'new', 1)",
+        "DROP TABLE orders",
+        "INSERT INTO kept VALUES (1)",
+    )
+    capture_changes(chosen)
+    records = capturing.records()
+    assert len(changes(in_source_order(records))) == 2
+    assert {record.value["type"] for record in records} == {"insert", "table-drop"}
+    assert "the source has no table orders" in capsys.readouterr().err
+
+
 def test_statement_instead_of_rows_stops_the_capture(
     capturing: Capturing,
 ) -> None:

@@ -21,6 +21,7 @@ from purgatory.cdc.capture.source import (
 )
 from tests.databases.cdc.capture.binlog_items import Source
 from tests.databases.cdc.capture.capturing import Capturing
+from tests.databases.cdc.captured import read_topic
 from tests.databases.cdc.mariadb import PASSWORD, MariaDb, is_mysql
 
 
@@ -165,6 +166,34 @@ def test_cascade_outside_of_the_binlog_is_refused(
     assert re.search(rf"may lack changes of table .*\.c: .*{action}", capsys.readouterr().err)
 
 
+def test_merge_table_over_a_captured_table_is_refused(
+    capturing: Capturing, capsys: pytest.CaptureFixture[str]
+) -> None:
+    merge = "CREATE TABLE m (id INT PRIMARY KEY) ENGINE=MERGE UNION=(a) INSERT_METHOD=LAST"
+    capturing.run("CREATE TABLE a (id INT PRIMARY KEY) ENGINE=MyISAM")
+    chosen = replace(
+        capturing.config, tables=TableFilter(capturing.name, frozenset({"a"})), topic="merged"
+    )
+    capture_changes(chosen)
+    capturing.run(merge, "INSERT INTO m VALUES (1)")
+    assert capturing.mariadb.rows(f"SELECT id FROM {capturing.name}.a") == [(1,)]
+    capture_changes(chosen)
+    stops = {
+        (record.value["table"], record.value["steps"][0]["why"].split(":")[0])
+        for record in read_topic(capturing.cluster.bootstrap_servers, "merged")
+    }
+    through = f"changes through the MERGE table {capturing.name}.m are in the binlog under that"
+    assert [(table, why.startswith(through)) for table, why in stops] == [("a", True)]
+    may_lack = f"merged may lack changes of table {capturing.name}.a: {through}"
+    assert may_lack in capsys.readouterr().err
+    with pytest.raises(CaptureError, match=r"\.a: changes through the MERGE table"):
+        capture_changes(replace(chosen, topic="new"))
+    with pytest.raises(CaptureError, match=r"\.m: the binlog doesn't say which tables"):
+        capturing.capture()
+    capturing.run("DROP TABLE m")
+    capturing.capture()
+
+
 def test_restart_reads_keys_while_tables_are_renamed_and_dropped(
     capturing: Capturing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,6 +276,24 @@ def test_source_that_was_made_anew_is_refused(own: MariaDb, capturing: Capturing
     while again.mariadb.binlog_end().offset < 3000:
         again.run("INSERT INTO t SELECT MAX(id) + 1 FROM t")
     with pytest.raises(CaptureError, match=r"another file than the one.*begin a new topic"):
+        again.capture()
+
+
+def test_table_in_memory_is_empty_after_a_restart(own: MariaDb, capturing: Capturing) -> None:
+    again = replace_source(capturing, own)
+    again.run("CREATE TABLE `a``b` (id INT PRIMARY KEY) ENGINE=MEMORY", "CREATE TABLE k (id INT)")
+    again.capture()
+    again.run("INSERT INTO `a``b` VALUES (1)")
+    own.kill()
+    own.start()
+    assert own.rows(f"SELECT * FROM {again.name}.`a``b`") == []
+    again.run("INSERT INTO `a``b` VALUES (2)")
+    again.capture()
+    of_one = [record for record in again.records() if record.partition == 0]
+    assert [record.value["table"] for record in of_one if record.key is None] == ["a`b"]
+    assert {record.value["type"] for record in again.records()} == {"insert", "table-truncate"}
+    again.run("SET binlog_format = 'STATEMENT'", f"DELETE FROM `{again.name}`.`a``b`")
+    with pytest.raises(CaptureError, match="a statement in place of rows"):
         again.capture()
 
 

@@ -244,6 +244,53 @@ def test_unsupported_statements_become_a_stop(sql: str, why: str) -> None:
     assert captured_changes([change], TableFilter("d" if change.table else "other")) == [change]
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        "ENGINE=MERGE UNION=(a, `b c`.b) INSERT_METHOD=LAST",
+        "COMMENT 'ENGINE=InnoDB' UNION (a, `b c`.b) ENGINE `mrg_myisam`",
+    ],
+)
+def test_tables_of_a_merge_table_stop_beside_it(options: str) -> None:
+    for sql in (f"CREATE TABLE m (id INT) {options}", f"ALTER TABLE m {options}"):
+        changes = schema_changes(sql, "d")
+        assert [(c.database, c.table) for c in changes] == [("d", "m"), ("d", "a"), ("b c", "b")]
+        assert all(_stop(change) for change in changes)
+        of_one = TableFilter("d", frozenset({"a"}))
+        assert captured_changes(changes, of_one) == changes[1:2]
+    [_, one] = schema_changes("ALTER TABLE m UNION=(a)", "d")
+    assert "through the MERGE table d.m" in _stop(one)
+
+
+def _stop(change: SchemaChange) -> str:
+    return "".join(step["why"] for step in change.steps or () if step["do"] == "stop")
+
+
+@pytest.mark.parametrize(
+    "engine", ["FEDERATED", "'CONNECT'", "Spider", "BLACKHOLE", "nobody_knows"]
+)
+def test_engine_without_all_its_rows_in_the_binlog_stops(engine: str) -> None:
+    for sql in ("CREATE TABLE t (id INT PRIMARY KEY) ", "ALTER TABLE t ROW_FORMAT=FIXED "):
+        [change] = schema_changes(f"{sql} ENGINE={engine} CONNECTION='s'", "d")
+        assert engine.strip("'").upper() in _stop(change)
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "ENGINE=MyISAM UNION=(a)",
+        "COMMENT='ENGINE=MERGE' ENGINE aria",
+        "ENGINE=MERGE UNION=(a) ENGINE=InnoDB",
+        "PARTITION BY HASH (engine DIV 2) PARTITIONS 2",
+    ],
+)
+def test_words_like_engines_elsewhere_are_no_engine(rest: str) -> None:
+    for sql in (f"CREATE TABLE t (id INT, engine INT) {rest}", f"ALTER TABLE t {rest}"):
+        [change] = schema_changes(sql, "d")
+        assert not _stop(change)
+    assert not _stop(schema_changes("ALTER TABLE t ADD engine INT, DROP merge", "d")[0])
+
+
 def test_created_table_has_the_columns_of_its_statement() -> None:
     [made] = schema_changes(
         """CREATE TABLE t (
@@ -321,6 +368,18 @@ def test_a_statement_is_read_in_the_mode_of_its_session(
     mode: SqlMode, sql: str, steps: list[dict[str, Any]]
 ) -> None:
     assert schema_changes(sql, "d", mode) == altered(*steps)
+
+
+def test_key_without_overlaps_has_its_periods_columns() -> None:
+    [made] = schema_changes(
+        "CREATE TABLE t (id INT, S DATE, e DATE, PERIOD FOR `p q`(s, e), "
+        "PRIMARY KEY (id, `P q` WITHOUT OVERLAPS))",
+        "d",
+    )
+    assert list(made.primary_key) == ["id", "e", "S"]
+    # Here a column of a name is another thing than a period.
+    [plain] = schema_changes("CREATE TABLE t (p INT, PRIMARY KEY (p))", "d")
+    assert list(plain.primary_key) == ["p"]
 
 
 def test_a_key_names_its_columns_in_any_case() -> None:

@@ -270,11 +270,14 @@ def _sorted(tables: dict[str, Sequence[str]] | dict[str, list[str]]) -> dict[str
 
 
 def test_columns_are_read_as_the_server_makes_them(mariadb: MariaDb) -> None:
+    [[nulls]] = mariadb.rows("SELECT @@explicit_defaults_for_timestamp")
     with mariadb.connect() as connection, connection.cursor() as cursor:
         anew(cursor)
         made: dict[str, tuple[Any, ...]] = {}
         refused: list[str] = []
         for definition in definitions():
+            if not nulls and re.match(r"TIMESTAMP\b(?!.*NULL)", definition):
+                continue  # MariaDB's setting before 10.10, with which that is NOT NULL
             with passing_over(mariadb, refused, definition):
                 made[definition] = made_column(cursor, definition)
     assert {definition: read_column(definition) for definition in made} == made

@@ -114,6 +114,17 @@ ONCE_DIFFERENT = [
         *("CREATE TABLE t (id INT PRIMARY KEY)", "CREATE TEMPORARY TABLE t (id INT)"),
         *("ALTER TABLE t RENAME TO u", "DROP TABLE u", "INSERT INTO t VALUES (1)"),
     ),
+    program(
+        "CREATE TABLE t (id INT PRIMARY KEY) ENGINE=MyISAM",
+        "CREATE TABLE m (id INT PRIMARY KEY) ENGINE=MERGE UNION=(t) INSERT_METHOD=LAST",
+        "INSERT INTO m VALUES (1)",
+    ),
+    program(
+        "CREATE TABLE t (id INT, a DATE, b DATE, PERIOD FOR p(a, b),"
+        " PRIMARY KEY (id, p WITHOUT OVERLAPS))",
+        "INSERT INTO t VALUES (1, '2024-01-01', '2025-01-01')",
+        "DELETE FROM t FOR PORTION OF p FROM '2024-05-06' TO '2024-07-08'",
+    ),
 ]
 """Programs that some version copied wrongly, each as short as it could be."""
 
