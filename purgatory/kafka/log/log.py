@@ -121,8 +121,11 @@ class Segment:
             del self.batches[count:], self._offsets[count:], self._positions[count:]
 
     def _index_of(self, offset: int) -> int:
+        offsets = self._offsets
+        if offset >= offsets[-1]:  # most often: who follows the log reads its end
+            return len(offsets) - 1
         # The first batch may begin before the segment; its earlier offsets may be looked up, too.
-        return (bisect_right(self._offsets, offset) or 1) - 1
+        return (bisect_right(offsets, offset) or 1) - 1
 
     def _check(self) -> None:
         """Assert every invariant. O(n)."""
@@ -298,7 +301,8 @@ class Log:
 
     def update_high_watermark(self, offset: int) -> bool:
         """Set the high watermark to ``offset``, kept within the log; return whether it moved."""
-        offset = min(max(offset, self.start_offset), self.end_offset)
+        if not self.start_offset <= offset <= self.end_offset:
+            offset = min(max(offset, self.start_offset), self.end_offset)
         if offset == self.high_watermark:
             return False
         self.high_watermark = offset

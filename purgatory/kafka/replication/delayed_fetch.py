@@ -191,7 +191,7 @@ class DelayedFetch(DelayedOperation):
         statuses: list[FetchPartitionStatus],
         respond: Callable[..., object],
     ) -> None:
-        super().__init__(params.max_wait_ms)
+        DelayedOperation.__init__(self, params.max_wait_ms)  # quicker than by super()
         self.params = params
         self.case: FetchCase | None = None
         self._isolation = isolation

@@ -100,7 +100,7 @@ class DelayedRequest(DelayedOperation, Generic[Status, Response]):
         statuses: list[Status],
         respond: Callable[[dict[TopicPartition, Response]], object],
     ) -> None:
-        super().__init__(timeout_ms)
+        DelayedOperation.__init__(self, timeout_ms)  # quicker than by super()
         self.statuses = statuses
         self._partitions = partitions
         self._respond = respond

@@ -37,7 +37,7 @@ Ground rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -60,6 +60,8 @@ FINAL_EPOCH = -1
 FIRST_EPOCH = 0
 _LAST_EPOCH = 2**31 - 1
 _NO_REPLICA = -1
+_NONE = ErrorCode.NONE
+_LOG_END = FetchIsolation.LOG_END
 SessionKey = tuple[str | UUID, int]
 """A partition as its client names it: the topic's name, or its id, and the number."""
 
@@ -88,7 +90,7 @@ class FetchSessionHandler:
 
     def handle_response(self, error: ErrorCode, session_id: int) -> bool:
         """Handle a response; return whether its partitions count: it is no error of the session."""
-        if error is not ErrorCode.NONE:
+        if error is not _NONE:
             self.handle_error()
             if error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
                 self.session_id = NO_SESSION
@@ -138,7 +140,7 @@ class CachedPartition(Generic[Requested]):
         """Whether a response differs from the recorded one."""
         return bool(
             response.batches
-            or response.error is not ErrorCode.NONE
+            or response.error is not _NONE
             or response.diverging_epoch is not None
             or response.preferred_replica != _NO_REPLICA
             or response.high_watermark != self.high_watermark
@@ -149,7 +151,7 @@ class CachedPartition(Generic[Requested]):
         """Record a response; return whether it differs from the previous one."""
         has_changes = self.differs(response)
         # The client ignores the watermark of an error or a divergence: the next one is news.
-        counts = response.error is ErrorCode.NONE and response.diverging_epoch is None
+        counts = response.error is _NONE and response.diverging_epoch is None
         self.high_watermark = response.high_watermark if counts else UNKNOWN_OFFSET
         self.log_start_offset = response.log_start_offset
         return has_changes
@@ -182,7 +184,7 @@ class FetchContext:
             NO_SESSION,
             responses,
         ),
-        error: ErrorCode = ErrorCode.NONE,
+        error: ErrorCode = _NONE,
         session: _ConsumerSession | None = None,
     ) -> None:
         self.fetches = fetches
@@ -375,7 +377,7 @@ def requires_refetch(response: PartitionFetchResponse) -> bool:
     """Whether a follower that gets this response requests the partition again, or forgets it."""
     return bool(
         response.batches
-        or response.error is not ErrorCode.NONE
+        or response.error is not _NONE
         or response.diverging_epoch is not None
     )
 
@@ -484,12 +486,13 @@ class FollowerSession(FetchSession):
         self._fetched_ms = now_ms
         self._counts_bytes = counts_bytes
         cached, pending, self.pending = self._cached, self.pending, {}
-        for topic_partition in request.forgotten:
+        fetches, forgotten = request.fetches, request.forgotten
+        for topic_partition in forgotten:
             cached.pop(topic_partition, None)
             pending.pop(topic_partition, None)
             self._changed_partitions.pop(topic_partition, None)
             self._out_of_sync.pop(topic_partition, None)
-        for topic_partition, fetch in request.fetches.items():
+        for topic_partition, fetch in fetches.items():
             pending.pop(topic_partition, None)
             previous = cached.get(topic_partition)
             if previous is None:
@@ -499,9 +502,9 @@ class FollowerSession(FetchSession):
             if previous.requested.current_leader_epoch != fetch.current_leader_epoch:
                 previous.high_watermark = UNKNOWN_OFFSET  # responses of another epoch are ignored
             previous.requested, previous.position = fetch, None
-        if not pending and not self._out_of_sync and len(request.fetches) <= 1:
-            return request.fetches
-        return self._requested({**pending, **self._out_of_sync, **request.fetches})
+        if not pending and not self._out_of_sync and len(fetches) <= 1:
+            return fetches
+        return self._requested({**pending, **self._out_of_sync, **fetches})
 
     def begin_wait(self, responses: PartitionResponses, operation: DelayedSessionFetch) -> None:
         """Wait for more than these responses, which are dropped. O(responses)."""
@@ -522,7 +525,7 @@ class FollowerSession(FetchSession):
                 return True
             fetch = cached.requested
             position = cached.position or partition.fetch_position(fetch.fetch_offset)
-            progress = partition.fetch_progress(fetch, FetchIsolation.LOG_END, position)
+            progress = partition.fetch_progress(fetch, _LOG_END, position)
             if progress < 0:
                 return True
             size_bytes += progress
@@ -559,12 +562,15 @@ class FollowerSession(FetchSession):
                 if response.batches:
                     self._last_rank += 1
                     self._cached[topic_partition].rank = self._last_rank
-        return SessionFetchResponse(ErrorCode.NONE, self.session_id, changed)
+        return SessionFetchResponse(_NONE, self.session_id, changed)
 
     def _requested(
-        self, partitions: Iterable[TopicPartition], excluded: Container[TopicPartition] = ()
+        self, partitions: Collection[TopicPartition], excluded: Collection[TopicPartition] = ()
     ) -> Fetches:
         """Return the requested positions of partitions, by rank. O(n log n)."""
+        if len(partitions) == 1 and not excluded:  # most often
+            (only,) = partitions
+            return {only: self._cached[only].requested} if only in self._cached else {}
         ranked = []
         for topic_partition in partitions:
             cached = self._cached.get(topic_partition)
@@ -583,19 +589,19 @@ class FollowerSession(FetchSession):
         self.pending.pop(topic_partition, None)
         self._changed_partitions.pop(topic_partition, None)
         self._out_of_sync.pop(topic_partition, None)
-        fetch = cached.requested
+        fetch_offset, _, leader_epoch, _, _ = cached.requested
         if (
             partition is None
             or partition.leader_id != partition.broker_id
-            or partition.leader_epoch != fetch.current_leader_epoch
+            or partition.leader_epoch != leader_epoch
         ):
             self.pending[topic_partition] = None
             cached.position = None  # the log may be truncated before this broker leads again
             return
         log = partition.log
         if self._counts_bytes and cached.position is None:
-            cached.position = partition.fetch_position(fetch.fetch_offset)
-        if log.end_offset > fetch.fetch_offset:
+            cached.position = partition.fetch_position(fetch_offset)
+        if log.end_offset > fetch_offset:
             self.pending[topic_partition] = None
         elif (
             log.high_watermark != cached.high_watermark
@@ -628,7 +634,7 @@ class DelayedSessionFetch(DelayedFetch):
         session: FollowerSession,
         respond: RespondInSession,
     ) -> None:
-        super().__init__(params, FetchIsolation.LOG_END, partitions, {}, [], respond)
+        DelayedFetch.__init__(self, params, _LOG_END, partitions, {}, [], respond)
         self._session = session
 
     @property
@@ -638,9 +644,9 @@ class DelayedSessionFetch(DelayedFetch):
 
     def try_complete(self) -> bool:
         session = self._session
-        return bool(
-            session.pending and session.has_enough(self.params.min_bytes) and self.force_complete()
-        )
+        if not session.pending or not session.has_enough(self.params.min_bytes):
+            return False
+        return self.force_complete()
 
     def on_complete(self) -> None:
         session = self._session

@@ -335,7 +335,8 @@ class Partition:
         in sync, as in Kafka from 3.7 on (KIP-966): records that so few have are not committed.
         """
         members, log = self._members, self.log
-        if len(members.isr) < self.effective_min_isr:
+        in_sync = len(members.isr)
+        if in_sync < self.min_insync_replicas and in_sync < self.effective_min_isr:
             return False
         least = members.least_end_offset(log.end_offset)
         return least > log.high_watermark and log.update_high_watermark(least)
@@ -424,7 +425,8 @@ class Partition:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if self.log.high_watermark < required_offset:
             return None
-        if len(self._members.maximal_isr) < self.effective_min_isr:
+        in_sync = len(self._members.maximal_isr)
+        if in_sync < self.min_insync_replicas and in_sync < self.effective_min_isr:
             return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return _NONE
 
@@ -521,10 +523,13 @@ class Partition:
                     error = f"{fetch.max_bytes} bytes can't be read"
                     raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, error)
                 limit = max(0, min(max_bytes, fetch.max_bytes))
-                read = log.read if isolation is _LOG_END else log.read_records
-                batches = tuple(
-                    read(fetch_offset, limit, self.visible_end(isolation), min_one_batch)
-                )
+                if isolation is _LOG_END:
+                    batches = tuple(log.read(fetch_offset, limit, end_offset, min_one_batch))
+                else:
+                    visible_end = self.visible_end(isolation)
+                    batches = tuple(
+                        log.read_records(fetch_offset, limit, visible_end, min_one_batch)
+                    )
                 for batch in batches:
                     size_bytes += batch.size_bytes
             if batches and isolation is FetchIsolation.TXN_COMMITTED:
@@ -643,8 +648,10 @@ class Partition:
             follower is not None
             and follower.log_end_offset >= follower.last_fetch_leader_end_offset
         ):
-            follower.last_fetch_ms = max(follower.last_fetch_ms, now_ms)
-            follower.last_caught_up_ms = max(follower.last_caught_up_ms, now_ms)
+            if now_ms > follower.last_fetch_ms:
+                follower.last_fetch_ms = now_ms
+            if now_ms > follower.last_caught_up_ms:
+                follower.last_caught_up_ms = now_ms
 
     def _update_follower(
         self, follower: Follower, end_offset: int, log_start_offset: int, now_ms: int
@@ -860,20 +867,17 @@ def apply_response(log: Log, response: PartitionFetchResponse) -> bool:
         log.truncate_to(min(end_offset, log.end_offset))
         return True
     batches = response.batches
-    if batches and batches[0].base_offset < log.end_offset <= response.log_start_offset:
-        # The leader deleted up to a point within a batch, and remembers no epoch from before. The
-        # last batches of this log may differ from those that it had. All are deleted there.
-        log.truncate_fully_and_start_at(log.end_offset)
-    elif (
-        batches
-        and batches[0].record_count < batches[0].offset_count
-        and batches[0].base_offset < log.end_offset
-        and log.start_offset != log.end_offset
-    ):
-        # The leader compacted these offsets; only a follower out of sync may lack them yet.
-        log.truncate_to(batches[0].base_offset)
-        if log.end_offset != batches[0].base_offset:
-            return True  # this log was compacted, too, into other pieces: the next fetch finds one
+    if batches and batches[0].base_offset < log.end_offset:
+        first = batches[0]
+        if log.end_offset <= response.log_start_offset:
+            # The leader deleted up to a point within a batch, and remembers no epoch from before.
+            # The last batches of this log may differ from those that it had. All are deleted there.
+            log.truncate_fully_and_start_at(log.end_offset)
+        elif first.record_count < first.offset_count and log.start_offset != log.end_offset:
+            # The leader compacted these offsets; only a follower out of sync may lack them yet.
+            log.truncate_to(first.base_offset)
+            if log.end_offset != first.base_offset:
+                return True  # this log was compacted, too, into other pieces: the next fetch has it
     for batch in batches:
         log.append(batch)
     if response.high_watermark > log.high_watermark:

@@ -93,18 +93,15 @@ class FollowerFetching:
             if fetch is None:
                 self._remove(topic_partition)
             else:
-                fetches[topic_partition] = fetch
+                fetches[topic_partition] = self.requested[topic_partition] = fetch
                 self._forgotten.pop(topic_partition, None)
-        self.requested.update(fetches)
         if not self.requested:
             return None
         session = self._session
+        forgotten, self._forgotten = self._forgotten, {}
         if session.epoch == FIRST_EPOCH:
-            fetches = dict(self.requested)
-            self._forgotten.clear()
-        forgotten = tuple(self._forgotten)
-        self._forgotten.clear()
-        return SessionFetchRequest(session.session_id, session.epoch, fetches, forgotten)
+            return SessionFetchRequest(session.session_id, FIRST_EPOCH, dict(self.requested))
+        return SessionFetchRequest(session.session_id, session.epoch, fetches, tuple(forgotten))
 
     def handle_error(self) -> None:
         """Begin another session: the response to the last request is lost."""

@@ -713,7 +713,7 @@ class ReplicaManager:
         partition = self.partition(topic_partition)
         if partition is None or not partition.append_as_follower(fetch, response):
             return False
-        if self.fetch_purgatory.watched:  # a consumer may read from this replica
+        if self._has_consumers():  # one may read from this replica
             self._complete_after_append(partition)
         return True
 
@@ -770,22 +770,19 @@ class ReplicaManager:
         A fetch of several partitions is checked at each append.
         """
         fetches, share_fetches = self.fetch_purgatory, self.share_fetch_purgatory
-        is_leader = partition.is_leader  # else no follower fetches it here
         pending = []
-        waiting_sessions = 0
-        for session in tuple(self._sessions.values()):
-            if is_leader and session.notify_moved(partition):
-                pending.append(session)
-            if session.operation is not None:
-                waiting_sessions += 1
+        if partition.leader_id == partition.broker_id:  # else no follower fetches it here
+            for session in self._sessions.values():
+                if session.notify_moved(partition):
+                    pending.append(session)
+        has_consumers = self._has_consumers()
         if share_fetches is not None and share_fetches.watched:
             share_fetches.check_and_complete(partition.topic_partition)
-        has_other_waiters = fetches.watched > waiting_sessions
-        if has_other_waiters:
+        if has_consumers:
             fetches.check_and_complete(partition.topic_partition)
         for session in pending:
             fetches.check_and_complete(session)
-        if not has_other_waiters:
+        if not has_consumers:
             return
         positions = partition.drain_end_changes()
         if positions is None:
@@ -795,6 +792,14 @@ class ReplicaManager:
         for key, position in zip(partition.end_keys, positions, strict=True):
             if position != UNCHANGED:
                 fetches.advance(key, position)
+
+    def _has_consumers(self) -> bool:
+        """Whether others than followers wait for records. O(sessions)."""
+        others = self.fetch_purgatory.watched
+        for session in self._sessions.values():
+            if session.operation is not None:
+                others -= 1
+        return others > 0
 
     def _complete_after_high_watermark(self, partition: Partition) -> None:
         """Complete operations that waited for the high or low watermark. O(those + log n), except
