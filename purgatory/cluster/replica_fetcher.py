@@ -108,9 +108,7 @@ class ReplicaFetcher:
                 )
             if fetching.is_backing_off and self._retry is None:
                 # Other partitions are fetched meanwhile; these again when the backoff is over.
-                self._retry = self._loop.call_later(
-                    BACKOFF_MS / 1_000, self._end_backoff
-                )
+                self._retry = self._loop.call_later(BACKOFF_MS / 1_000, self._end_backoff)
 
     def _send(
         self, leader: ReplicaManager, request: SessionFetchRequest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -309,7 +310,7 @@ def _with_append_times(broker: BrokerServices, results: Responses) -> Responses:
             times_ms[topic_partition] = batch.max_timestamp_ms
     return (
         {
-            key: result._replace(append_time_ms=times_ms[key]) if key in times_ms else result
+            key: replace(result, append_time_ms=times_ms[key]) if key in times_ms else result
             for key, result in results.items()
         }
         if times_ms

@@ -376,9 +376,7 @@ PartitionResponses = dict[TopicPartition, PartitionFetchResponse]
 def requires_refetch(response: PartitionFetchResponse) -> bool:
     """Whether a follower that gets this response requests the partition again, or forgets it."""
     return bool(
-        response.batches
-        or response.error is not _NONE
-        or response.diverging_epoch is not None
+        response.batches or response.error is not _NONE or response.diverging_epoch is not None
     )
 
 
@@ -589,19 +587,19 @@ class FollowerSession(FetchSession):
         self.pending.pop(topic_partition, None)
         self._changed_partitions.pop(topic_partition, None)
         self._out_of_sync.pop(topic_partition, None)
-        fetch_offset, _, leader_epoch, _, _ = cached.requested
+        fetch = cached.requested
         if (
             partition is None
             or partition.leader_id != partition.broker_id
-            or partition.leader_epoch != leader_epoch
+            or partition.leader_epoch != fetch.current_leader_epoch
         ):
             self.pending[topic_partition] = None
             cached.position = None  # the log may be truncated before this broker leads again
             return
         log = partition.log
         if self._counts_bytes and cached.position is None:
-            cached.position = partition.fetch_position(fetch_offset)
-        if log.end_offset > fetch_offset:
+            cached.position = partition.fetch_position(fetch.fetch_offset)
+        if log.end_offset > fetch.fetch_offset:
             self.pending[topic_partition] = None
         elif (
             log.high_watermark != cached.high_watermark

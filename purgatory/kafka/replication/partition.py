@@ -23,6 +23,7 @@ Ground rules
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from purgatory.kafka.errors import ErrorCode, KafkaError
@@ -51,7 +52,8 @@ _LOG_END = FetchIsolation.LOG_END
 _HIGH_WATERMARK = FetchIsolation.HIGH_WATERMARK
 
 
-class LeaderAppend(NamedTuple):
+@dataclass(slots=True)
+class LeaderAppend:
     """The result of an append.
 
     The high watermark must reach ``required_offset`` for acks=all; ``is_advanced`` says whether it
