@@ -260,8 +260,8 @@ class Log:
             KafkaError: INVALID_RECORD, when it doesn't begin where the log ends. An empty log may
                 end within a batch, after a truncation to another replica's log start.
         """
-        end_offset = self.end_offset
-        if batch.base_offset != end_offset and not self._is_inside_batch(batch):
+        base_offset, end_offset = batch.base_offset, self.end_offset
+        if base_offset != end_offset and not self._is_inside_batch(batch):
             raise KafkaError(
                 ErrorCode.INVALID_RECORD, f"the log ends at {end_offset}, but {batch!r} came"
             )
@@ -271,12 +271,12 @@ class Log:
         active.append(batch)
         self.end_offset = batch.next_offset
         if batch.leader_epoch > self.epochs.latest:
-            self.epochs.assign(batch.leader_epoch, max(batch.base_offset, end_offset))
+            self.epochs.assign(batch.leader_epoch, max(base_offset, end_offset))
         if batch.producer_id >= 0:
             self.producers.update(batch)
         elif not batch.record_count:
             self._has_placeholders = True
-        return batch.base_offset
+        return base_offset
 
     def _is_inside_batch(self, batch: RecordBatch) -> bool:
         empty = self.start_offset == self.end_offset and not self._active.batches

@@ -50,6 +50,7 @@ DIVERGED = -4
 _NONE = ErrorCode.NONE
 _LOG_END = FetchIsolation.LOG_END
 _HIGH_WATERMARK = FetchIsolation.HIGH_WATERMARK
+_TXN_COMMITTED = FetchIsolation.TXN_COMMITTED
 
 
 @dataclass(slots=True)
@@ -534,7 +535,7 @@ class Partition:
                     )
                 for batch in batches:
                     size_bytes += batch.size_bytes
-            if batches and isolation is FetchIsolation.TXN_COMMITTED:
+            if batches and isolation is _TXN_COMMITTED:
                 bound = log.offset_behind(batches[-1].next_offset, _INDEX_INTERVAL_BYTES)
                 aborted = log.producers.aborted_between(fetch_offset, bound)
         return PartitionFetchResponse(
@@ -857,7 +858,7 @@ def apply_response(log: Log, response: PartitionFetchResponse) -> bool:
     Raises:
         KafkaError: INVALID_RECORD, when the batches don't follow one another.
     """
-    if response.error is not ErrorCode.NONE:
+    if response.error is not _NONE:
         return _truncate_to_leader(log, response)
     if response.diverging_epoch is not None:
         # Truncate to the last offset that both logs can share. If this log lacks the leader's

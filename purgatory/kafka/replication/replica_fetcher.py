@@ -36,6 +36,7 @@ from purgatory.kafka.topic_partition import TopicPartition
 BACKOFF_MS = 50
 """The pause after an error of a partition, and after a leader can't be reached."""
 
+_NONE = ErrorCode.NONE
 _log = Logger("purgatory.kafka")
 
 
@@ -138,10 +139,10 @@ class FollowerFetching:
                 self._errors.discard(topic_partition)
                 if (
                     partition_response.diverging_epoch is not None
-                    or partition_response.error is not ErrorCode.NONE
+                    or partition_response.error is not _NONE
                 ):
                     self._log_truncation(topic_partition, fetch.fetch_offset)
-            elif partition_response.error is not ErrorCode.NONE:
+            elif partition_response.error is not _NONE:
                 self._start_backoff(topic_partition)
 
     def _start_backoff(self, topic_partition: TopicPartition) -> None:
