@@ -265,10 +265,14 @@ class Log:
             raise KafkaError(
                 ErrorCode.INVALID_RECORD, f"the log ends at {end_offset}, but {batch!r} came"
             )
-        active = self._active
-        if active.end_position - active.base_position + batch.size_bytes > self._segment_bytes:
+        active, size_bytes = self._active, batch.size_bytes
+        if active.end_position - active.base_position + size_bytes > self._segment_bytes:
             active = self._roll()
-        active.append(batch)
+        # Segment.append(batch), written out.
+        active.batches.append(batch)
+        active._offsets.append(base_offset)
+        active._positions.append(active.end_position)
+        active.end_position += size_bytes
         self.end_offset = batch.next_offset
         if batch.leader_epoch > self.epochs.latest:
             self.epochs.assign(batch.leader_epoch, max(base_offset, end_offset))

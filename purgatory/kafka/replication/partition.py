@@ -77,6 +77,7 @@ class FetchPosition(NamedTuple):
     position: int
 
 
+_NO_RECORDS = PartitionFetchResponse(_NONE)
 _INDEX_INTERVAL_BYTES = 4096
 """The precision of a read's end in Kafka's index, which tells the aborted transactions."""
 
@@ -465,11 +466,15 @@ class Partition:
         max_bytes: int,
         min_one_batch: bool,
         now_ms: int,
+        may_wait: bool = False,
     ) -> tuple[PartitionFetchResponse, bool, bool]:
         """Read for a follower, and record how far it is.
 
         The response carries the high watermark from before: the follower learns by its next fetch
         what this one committed, as in Kafka.
+
+        Args:
+            may_wait: whether a response without records is not needed: it lacks the offsets then.
 
         Returns:
             The response; whether the high or low watermark moved; whether the follower qualifies
@@ -480,7 +485,14 @@ class Partition:
             follower = self._members.followers.get(replica_id)
             if follower is None:
                 raise self._unknown_replica(replica_id, fetch)
-            response = self._read(fetch, _LOG_END, max_bytes, min_one_batch)
+            is_at_end = (
+                fetch.fetch_offset == self.log.end_offset
+                and fetch.last_fetched_epoch == self.leader_epoch
+            )
+            if may_wait and is_at_end:
+                response = _NO_RECORDS
+            else:
+                response = self._read(fetch, _LOG_END, max_bytes, min_one_batch)
         except KafkaError as error:
             return self._error_response(error), False, False
         if response.diverging_epoch is not None:

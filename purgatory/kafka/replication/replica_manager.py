@@ -293,6 +293,8 @@ class ReplicaManager:
     ) -> Reads:
         """Read as for a consumer, and advance the watermarks and the ISR by its offsets."""
         replica_id, max_bytes = params.replica_id, params.max_bytes
+        # Without records a fetch waits, and needs no response so far.
+        may_wait = len(fetches) == 1 and params.min_bytes > 0 and params.max_wait_ms > 0
         responses = {}
         size_bytes = 0
         is_immediate = False
@@ -304,7 +306,7 @@ class ReplicaManager:
                 response = absent_response(self, topic_partition)
             else:
                 response, is_advanced, may_expand_isr = partition.fetch_as_follower(
-                    fetch, replica_id, max_bytes - size_bytes, size_bytes == 0, now_ms
+                    fetch, replica_id, max_bytes - size_bytes, size_bytes == 0, now_ms, may_wait
                 )
                 if is_advanced:
                     advanced.append(partition)
