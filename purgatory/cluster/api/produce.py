@@ -105,13 +105,10 @@ async def produce(broker: BrokerServices, request: Request, connection: Connecti
         requested: Any = (topic.topic_id or _NO_ID) if by_ids else topic.name
         known = cluster.topic_of(requested)
         rejection = _refusal(requested, known) if known is None or known.internal else None
-        name = None if by_ids and known is None else known.name if known else requested
-        if (
-            authorization is not None
-            and name is not None
-            and not authorization.allows_topic(Operation.WRITE, name)
-        ):
-            rejection = _UNAUTHORIZED
+        if authorization is not None:
+            name = None if by_ids and known is None else known.name if known else requested
+            if name is not None and not authorization.allows_topic(Operation.WRITE, name):
+                rejection = _UNAUTHORIZED
         for partition in topic.partition_data:
             records = partition.records or b""
             is_transactional = is_transactional or _is_transactional(records)

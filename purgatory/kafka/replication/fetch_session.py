@@ -403,6 +403,7 @@ class FollowerSession(FetchSession):
         session_id: no other session of this leader has it.
         follower_id: the follower's broker id.
         partitions: of this broker.
+        waiting: the sessions of this broker whose fetch waits.
     """
 
     __slots__ = (
@@ -413,18 +414,26 @@ class FollowerSession(FetchSession):
         "_last_rank",
         "_out_of_sync",
         "_partitions",
+        "_waiting",
         "follower_id",
         "is_closed",
         "operation",
         "pending",
     )
 
-    def __init__(self, session_id: int, follower_id: int, partitions: HostedPartitions) -> None:
+    def __init__(
+        self,
+        session_id: int,
+        follower_id: int,
+        partitions: HostedPartitions,
+        waiting: set[FollowerSession],
+    ) -> None:
         super().__init__(session_id)
         self.follower_id = follower_id
         self.is_closed = False
         self.operation: DelayedSessionFetch | None = None
         self._partitions = partitions
+        self._waiting = waiting
         self._fetched_ms = 0
         self._counts_bytes = False
         self._last_rank = 0
@@ -507,9 +516,16 @@ class FollowerSession(FetchSession):
     def begin_wait(self, responses: PartitionResponses, operation: DelayedSessionFetch) -> None:
         """Wait for more than these responses, which are dropped. O(responses)."""
         self.operation = operation
+        self._waiting.add(self)
         for topic_partition in responses:
             cached = self._cached[topic_partition]
             self._update_state(topic_partition, cached, self._partitions.partition(topic_partition))
+
+    def end_wait(self, operation: DelayedSessionFetch) -> None:
+        """Record that a fetch no longer waits. Has no effect if another one does."""
+        if self.operation is operation:
+            self.operation = None
+            self._waiting.discard(self)
 
     def has_enough(self, min_bytes: int) -> bool:
         """Whether the pending partitions satisfy ``min_bytes``, if there are any. O(pending)."""
@@ -649,14 +665,12 @@ class DelayedSessionFetch(DelayedFetch):
     def on_complete(self) -> None:
         session = self._session
         response = session.respond({}, self.params)
-        if session.operation is self:
-            session.operation = None
+        session.end_wait(self)
         self._responded = True
         self._respond(response)
 
     def on_failure(self, error: BaseException) -> None:
-        if self._session.operation is self:
-            self._session.operation = None
+        self._session.end_wait(self)
         if not self._responded:
             self._responded = True
             self._respond(SessionFetchResponse(ErrorCode.UNKNOWN_SERVER_ERROR))

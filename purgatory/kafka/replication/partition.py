@@ -768,7 +768,7 @@ class Partition:
 
     def next_fetch(self, max_bytes: int) -> PartitionFetch | None:
         """Return this follower's next fetch; None without a leader."""
-        if self.leader_id in (self.broker_id, NO_LEADER):
+        if self.leader_id == self.broker_id or self.leader_id == NO_LEADER:
             return None
         log = self.log
         return PartitionFetch(

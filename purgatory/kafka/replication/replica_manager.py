@@ -167,6 +167,7 @@ class ReplicaManager:
         self._stopped: set[TopicPartition] = set(self._logs)
         self._offline: set[TopicPartition] = set()
         self._sessions: dict[int, FollowerSession] = {}
+        self._waiting_sessions: set[FollowerSession] = set()
         self._session_ids = count(1)
         self._live_brokers: frozenset[int] | None = None
 
@@ -359,7 +360,7 @@ class ReplicaManager:
         try:
             self.fetch_purgatory.try_complete_else_watch(operation, (session,))
         except PurgatoryClosedError:
-            session.operation = None
+            session.end_wait(operation)
             raise
 
     def _find_session(
@@ -373,7 +374,9 @@ class ReplicaManager:
                     other.is_closed = True
                     if other.operation is None:
                         del sessions[other.session_id]
-            session = FollowerSession(next(self._session_ids), follower_id, self)
+            session = FollowerSession(
+                next(self._session_ids), follower_id, self, self._waiting_sessions
+            )
             sessions[session.session_id] = session
             return session, _NONE
         cached_session = sessions.get(request.session_id)
@@ -715,8 +718,8 @@ class ReplicaManager:
         partition = self.partition(topic_partition)
         if partition is None or not partition.append_as_follower(fetch, response):
             return False
-        if self._has_consumers():  # one may read from this replica
-            self._complete_after_append(partition)
+        if self.fetch_purgatory.watched > len(self._waiting_sessions):
+            self._complete_after_append(partition)  # a consumer may read from this replica
         return True
 
     # ---- looking
@@ -777,7 +780,7 @@ class ReplicaManager:
             for session in self._sessions.values():
                 if session.notify_moved(partition):
                     pending.append(session)
-        has_consumers = self._has_consumers()
+        has_consumers = fetches.watched > len(self._waiting_sessions)
         if share_fetches is not None and share_fetches.watched:
             share_fetches.check_and_complete(partition.topic_partition)
         if has_consumers:
@@ -794,14 +797,6 @@ class ReplicaManager:
         for key, position in zip(partition.end_keys, positions, strict=True):
             if position != UNCHANGED:
                 fetches.advance(key, position)
-
-    def _has_consumers(self) -> bool:
-        """Whether others than followers wait for records. O(sessions)."""
-        others = self.fetch_purgatory.watched
-        for session in self._sessions.values():
-            if session.operation is not None:
-                others -= 1
-        return others > 0
 
     def _complete_after_high_watermark(self, partition: Partition) -> None:
         """Complete operations that waited for the high or low watermark. O(those + log n), except
@@ -851,10 +846,11 @@ class ReplicaManager:
         assert not self._offline & self._partitions.keys()
         assert not self._offline & self._logs.keys()
         # Appends assume that each session's fetch waits.
-        waiting = [
-            session.operation
+        waiting = {
+            session: session.operation
             for session in self._sessions.values()
             if session.operation is not None
-        ]
-        assert not any(operation.is_completed for operation in waiting)
+        }
+        assert not any(operation.is_completed for operation in waiting.values())
+        assert waiting.keys() == self._waiting_sessions
         assert len(waiting) <= self.fetch_purgatory.watched
