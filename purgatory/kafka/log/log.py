@@ -345,7 +345,10 @@ class Log:
             upto_offset = self.end_offset
         if offset >= upto_offset:
             return []
-        return self._segment_at(offset).read(offset, max_bytes, upto_offset, min_one_batch)
+        segment = self._active
+        if offset < segment.base_offset:
+            segment = self._segment_at(offset)
+        return segment.read(offset, max_bytes, upto_offset, min_one_batch)
 
     def read_records(
         self, offset: int, max_bytes: int, upto_offset: int, min_one_batch: bool

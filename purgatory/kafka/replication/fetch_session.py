@@ -149,7 +149,7 @@ class CachedPartition(Generic[Requested]):
 
     def update(self, response: PartitionFetchResponse) -> bool:
         """Record a response; return whether it differs from the previous one."""
-        has_changes = self.differs(response)
+        has_changes = bool(response.batches) or self.differs(response)
         # The client ignores the watermark of an error or a divergence: the next one is news.
         counts = response.error is _NONE and response.diverging_epoch is None
         self.high_watermark = response.high_watermark if counts else UNKNOWN_OFFSET

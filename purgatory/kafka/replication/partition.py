@@ -454,7 +454,11 @@ class Partition:
             from_follower: whether to read where this broker doesn't lead, too.
         """
         try:
-            self._check_readable(fetch, from_follower)
+            epoch = fetch.current_leader_epoch
+            if epoch is not None and epoch != self.leader_epoch:
+                raise self._epoch_error(epoch)
+            if self.leader_id != self.broker_id and not from_follower:
+                raise self._not_leader()
             return self._read(fetch, isolation, max_bytes, min_one_batch)
         except KafkaError as error:
             return self._error_response(error)
@@ -481,7 +485,11 @@ class Partition:
             for the ISR now.
         """
         try:
-            self._check_readable(fetch)
+            epoch = fetch.current_leader_epoch
+            if epoch is not None and epoch != self.leader_epoch:
+                raise self._epoch_error(epoch)
+            if self.leader_id != self.broker_id:
+                raise self._not_leader()
             follower = self._members.followers.get(replica_id)
             if follower is None:
                 raise self._unknown_replica(replica_id, fetch)
@@ -501,13 +509,6 @@ class Partition:
             follower, fetch.fetch_offset, fetch.log_start_offset, now_ms
         )
         return response, is_advanced, may_expand_isr
-
-    def _check_readable(self, fetch: PartitionFetch, from_follower: bool = False) -> None:
-        epoch = fetch.current_leader_epoch
-        if epoch is not None and epoch != self.leader_epoch:
-            raise self._epoch_error(epoch)
-        if self.leader_id != self.broker_id and not from_follower:
-            raise self._not_leader()
 
     def _read(
         self,
@@ -537,7 +538,7 @@ class Partition:
                 if fetch.max_bytes < 0:  # as in Kafka
                     error = f"{fetch.max_bytes} bytes can't be read"
                     raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, error)
-                limit = max(0, min(max_bytes, fetch.max_bytes))
+                limit = fetch.max_bytes if fetch.max_bytes < max_bytes else max(0, max_bytes)
                 if isolation is _LOG_END:
                     batches = tuple(log.read(fetch_offset, limit, end_offset, min_one_batch))
                 else:
