@@ -117,7 +117,7 @@ async def faulty_response(
             if error is not None and draw_injection(active, fault) and not passes:
                 injected.append(error)
                 remaining = (
-                    None if error.remaining is None else remaining._replace(body=error.remaining)
+                    None if error.remaining is None else replace(remaining, body=error.remaining)
                 )
     response = None if remaining is None else await await_response(handle(remaining))
     if not injected and not altering:

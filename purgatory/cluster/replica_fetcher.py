@@ -43,7 +43,8 @@ class ReplicaFetcher:
         self._retry: asyncio.TimerHandle | None = None
         self._sent_to: ReplicaManager | None = None
         self._response: asyncio.Future[SessionFetchResponse | None]
-        self._task = asyncio.get_running_loop().create_task(
+        self._loop = asyncio.get_running_loop()
+        self._task = self._loop.create_task(
             self._work(), name=f"ReplicaFetcher-{follower.broker_id}-{leader_id}"
         )
 
@@ -73,9 +74,10 @@ class ReplicaFetcher:
         await asyncio.wait([self._task])
 
     async def _work(self) -> None:
-        follower, fault, fetching = self._follower, self._cluster.fault, self._fetching
+        cluster, follower, fetching = self._cluster, self._follower, self._fetching
+        fault = cluster.fault
         while True:
-            leader = self._cluster.live_broker(self._leader_id)
+            leader = cluster.live_broker(self._leader_id)
             if leader is None:
                 await self._pause(BACKOFF_MS)
                 continue
@@ -85,46 +87,46 @@ class ReplicaFetcher:
             if request is None:
                 await self._pause(BACKOFF_MS if fetching.is_backing_off else None)
                 continue
-            response = await self._fetch(leader.manager, request)
+            try:
+                response = await self._send(leader.manager, request)
+            except PurgatoryClosedError:
+                self._sent_to = response = None
+                await self._pause(BACKOFF_MS)
+            finally:
+                self._sent_to = None
             if response is None:
                 fetching.handle_error()
                 continue
             if not response.partitions:
                 await asyncio.sleep(0)  # else this loop might never yield
-            elif fault.active or self._cluster.config.follower_lag_ms:
+            elif fault.active or cluster.config.follower_lag_ms:
                 await fault.wait_for_fetch_response(follower.broker_id, self._leader_id)
             fetching.handle_response(response)
-            if self._cluster.request_traces is not None:
-                self._cluster.request_traces.record_replicated(
+            if cluster.request_traces is not None:
+                cluster.request_traces.record_replicated(
                     follower.manager, response.partitions.keys()
                 )
             if fetching.is_backing_off and self._retry is None:
                 # Other partitions are fetched meanwhile; these again when the backoff is over.
-                self._retry = asyncio.get_running_loop().call_later(
-                    BACKOFF_MS / 1_000, self._end_backoff
-                )
+                self._retry = self._loop.call_later(BACKOFF_MS / 1_000, self._end_backoff)
 
-    async def _fetch(
+    def _send(
         self, leader: ReplicaManager, request: SessionFetchRequest
-    ) -> SessionFetchResponse | None:
-        """Return the response to a request; None if it is lost, as the leader died."""
-        future: asyncio.Future[SessionFetchResponse | None]
-        future = self._response = asyncio.get_running_loop().create_future()
+    ) -> asyncio.Future[SessionFetchResponse | None]:
+        """Send a request; return a future of the response: None if it is lost, as the leader died.
+
+        Raises:
+            PurgatoryClosedError: it died before.
+        """
+        future: asyncio.Future[SessionFetchResponse | None] = self._loop.create_future()
 
         def respond(response: SessionFetchResponse) -> None:
             if not future.done():
                 future.set_result(response)
 
-        self._sent_to = leader
-        try:
-            leader.fetch_in_session(self._params, request, respond)
-            return await future
-        except PurgatoryClosedError:
-            pass
-        finally:
-            self._sent_to = None
-        await self._pause(BACKOFF_MS)
-        return None
+        self._response, self._sent_to = future, leader
+        leader.fetch_in_session(self._params, request, respond)
+        return future
 
     async def _pause(self, milliseconds: int | None) -> None:
         self._wake.clear()

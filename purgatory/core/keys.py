@@ -123,10 +123,14 @@ def check_hashable(key: Hashable) -> None:
 
 def checked_keys(keys: Keys, thresholds: Mapping[Hashable, int] | None) -> tuple[Hashable, ...]:
     """Return ``keys`` and those of ``thresholds``, each once."""
+    if type(keys) is tuple:  # nearly always, with one or none
+        if thresholds and not keys:
+            return tuple(thresholds)  # each once
+        if len(keys) == 1 and not thresholds:
+            check_hashable(keys[0])
+            return keys
     if isinstance(keys, (str, bytes)):
         raise TypeError(f"keys must be a list of keys, not the single {keys!r}: use [{keys!r}]")
-    if thresholds and keys == ():
-        return tuple(thresholds)  # nearly always, and each once
     keys = (*keys, *thresholds) if thresholds else tuple(keys)
     try:
         unique = len(set(keys))

@@ -245,7 +245,7 @@ class ProxyFaults(ConnectionFaults):
             if request.body.session_epoch > FIRST_EPOCH:
                 code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
             # The broker begins no session, and ends the one that it may name.
-            request = request._replace(body=replace(request.body, session_epoch=FINAL_EPOCH))
+            request = replace(request, body=replace(request.body, session_epoch=FINAL_EPOCH))
         try:
             if code is not None:
                 errors = self._target.apis[request.api_key].errors

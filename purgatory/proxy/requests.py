@@ -8,6 +8,7 @@ Ground rules: everything happens on the event loop's thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from purgatory.cluster.faulty_responses import ServedApi, TopicOf
 from purgatory.cluster.protocol.wire import Request
@@ -82,7 +83,7 @@ class PassedRequests(RequestMethods):
 
     def add(self, broker_id: int, peer: str, request: Request, frame: bytes) -> SeenRequest:
         """Keep a request, a frame with its length."""
-        undecoded = request._replace(body=frame[_PREFIX_BYTES:])
+        undecoded = replace(request, body=frame[_PREFIX_BYTES:])
         seen = self.request_log.add(broker_id, peer, undecoded, len(frame))
         self.wait_for.notify(REQUESTS)
         return seen

@@ -174,7 +174,7 @@ async def serve_authorized(
                 error_element(places.arrays, element, code) for element, code in elements if code
             ]
             body = dataclasses.replace(request.body, **{parts.request: allowed})
-            request = request._replace(body=body)
+            request = dataclasses.replace(request, body=body)
             nothing_left = not allowed
     if refused and nothing_left and not rule.handles_empty:
         success = error_response(places, request.body, 0)

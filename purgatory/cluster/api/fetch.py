@@ -7,6 +7,7 @@ request leaves out.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 from uuid import UUID
@@ -185,7 +186,7 @@ async def _read(
     )
     # Only followers learn the log's bounds from this error.
     results = {
-        key: _OUT_OF_RANGE._replace(message=result.message)
+        key: replace(_OUT_OF_RANGE, message=result.message)
         if result.error is ErrorCode.OFFSET_OUT_OF_RANGE
         else result
         for key, result in bounded(results).items()
@@ -298,7 +299,7 @@ def _with_cut_batches(
         most_bytes = min(free_bytes, fetches[key].max_bytes - result.size_bytes)
         batch = _next_batch(broker, key, result, params.isolation)
         if 0 < most_bytes < len(batch):  # a whole one is of another segment
-            filled[key] = result._replace(cut_batch=batch[:most_bytes])
+            filled[key] = replace(result, cut_batch=batch[:most_bytes])
             free_bytes -= most_bytes
     return filled
 
@@ -321,7 +322,7 @@ def _next_batch(
 
 def _cut(result: PartitionFetchResponse, part: int) -> PartitionFetchResponse:
     batches = result.batches[:part]
-    return result._replace(batches=batches, size_bytes=sum(batch.size_bytes for batch in batches))
+    return replace(result, batches=batches, size_bytes=sum(batch.size_bytes for batch in batches))
 
 
 def _epoch(number: int) -> int | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -16,7 +17,7 @@ from purgatory.cluster.api.authorization import (
     authorization_context,
 )
 from purgatory.cluster.api.metadata import leader_hints
-from purgatory.cluster.api.response_future import coordinator_response, saved_response
+from purgatory.cluster.api.response_future import coordinator_response, response_future
 from purgatory.cluster.broker_services import BrokerServices
 from purgatory.cluster.log_validator import validated
 from purgatory.cluster.protocol.connection import Connection, Response
@@ -87,9 +88,9 @@ _STORAGE_ERROR_AFTER_APPEND = PartitionProduceResponse(
 
 async def produce(broker: BrokerServices, request: Request, connection: Connection) -> Response:
     """Append records; complete when they are as safe as ``acks`` requires."""
-    body, trace = request.body, broker.cluster.trace
+    body, cluster = request.body, broker.cluster
+    trace, request_traces = cluster.trace, cluster.request_traces
     received_us = 0 if trace is None else trace.now_us()
-    request_traces = broker.cluster.request_traces
     followed_traces: list[RequestTrace] = []
     trace_received_us = 0 if request_traces is None else request_traces.now_us()
     entries: dict[TopicPartition, list[RecordBatch]] = {}
@@ -98,19 +99,16 @@ async def produce(broker: BrokerServices, request: Request, connection: Connecti
     keys: dict[TopicPartition, Key] = {}
     is_transactional = False
     by_ids = request.api_version >= PRODUCE_BY_IDS
-    budget = DecompressionBudget(broker.cluster.config.limits.frame_bytes)
+    budget = DecompressionBudget(cluster.config.limits.frame_bytes)
     authorization = authorization_context(broker, request, connection)
     for topic in body.topic_data:
         requested: Any = (topic.topic_id or _NO_ID) if by_ids else topic.name
-        known = broker.cluster.topic_of(requested)
+        known = cluster.topic_of(requested)
         rejection = _refusal(requested, known) if known is None or known.internal else None
-        name = None if by_ids and known is None else known.name if known else requested
-        if (
-            authorization is not None
-            and name is not None
-            and not authorization.allows_topic(Operation.WRITE, name)
-        ):
-            rejection = _UNAUTHORIZED
+        if authorization is not None:
+            name = None if by_ids and known is None else known.name if known else requested
+            if name is not None and not authorization.allows_topic(Operation.WRITE, name):
+                rejection = _UNAUTHORIZED
         for partition in topic.partition_data:
             records = partition.records or b""
             is_transactional = is_transactional or _is_transactional(records)
@@ -147,30 +145,29 @@ async def produce(broker: BrokerServices, request: Request, connection: Connecti
                     broker.manager,
                     body.transactional_id,
                     entries,
-                    broker.cluster.coordinator_of,
+                    cluster.coordinator_of,
                     knows_abortable=request.api_version >= _KNOWS_ABORTABLE_MIN_VERSION,
                 )
             for topic_partition, verification_error in unverified.items():
                 sent[topic_partition] = entries.pop(topic_partition)
                 refused[keys[topic_partition]] = verification_error
-
-        def append(respond: Callable[[Responses], object]) -> None:
+        results: Responses
+        # As `saved_response`, with another error once the records are appended.
+        if cluster.is_saved():
             served_us = 0 if request_traces is None else request_traces.now_us()
-            broker.manager.append_records(milliseconds(body.timeout), body.acks, entries, respond)
+            timeout_ms = milliseconds(body.timeout)
+            responses: asyncio.Future[Responses] = response_future(
+                partial(broker.manager.append_records, timeout_ms, body.acks, entries)
+            )
             if request_traces is not None:
-                followed_traces.extend(
-                    request_traces.record_appended(
-                        broker.manager, request.client_id, entries, trace_received_us, served_us
-                    )
+                followed_traces = request_traces.record_appended(
+                    broker.manager, request.client_id, entries, trace_received_us, served_us
                 )
-
-        results: Responses = await saved_response(
-            broker.cluster,
-            append,
-            dict.fromkeys(entries, _STORAGE_ERROR),
-            dict.fromkeys(entries, _STORAGE_ERROR_AFTER_APPEND),
-            check_after=body.acks == _ALL_REPLICAS,
-        )
+            results = await responses
+            if body.acks == _ALL_REPLICAS and not cluster.is_saved():
+                results = dict.fromkeys(entries, _STORAGE_ERROR_AFTER_APPEND)
+        else:
+            results = dict.fromkeys(entries, _STORAGE_ERROR)
         results = _with_append_times(broker, results)
     except asyncio.CancelledError:  # the client has disconnected; appended records stay
         if trace is not None:
@@ -200,7 +197,7 @@ async def produce(broker: BrokerServices, request: Request, connection: Connecti
         throttle_ms = broker.record_quota(connection, request, PRODUCER_BYTE_RATE, size_bytes)
     if body.acks == 0:
         return None
-    hints = leader_hints(broker.cluster, connection.listener, refused)
+    hints = leader_hints(cluster, connection.listener, refused)
     return ProduceResponse(refused, hints, throttle_ms)
 
 
@@ -309,7 +306,7 @@ def _with_append_times(broker: BrokerServices, results: Responses) -> Responses:
             times_ms[topic_partition] = batch.max_timestamp_ms
     return (
         {
-            key: result._replace(append_time_ms=times_ms[key]) if key in times_ms else result
+            key: replace(result, append_time_ms=times_ms[key]) if key in times_ms else result
             for key, result in results.items()
         }
         if times_ms

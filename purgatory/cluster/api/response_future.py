@@ -41,24 +41,16 @@ async def saved_response(
     cluster: ClusterMetadata,
     request: Callable[[Callable[[T], object]], object],
     unsaved: T,
-    unsaved_after: T | None = None,
-    check_after: bool = True,
 ) -> T:
     """As ``response_future``; ``unsaved``, while the controller's decisions can't be saved.
 
     Until they are saved, nothing may be acknowledged: after a restart the topic might be missing,
     or the ISR might be one of brokers that lack the records.
-
-    Args:
-        unsaved_after: the result in place of ``unsaved`` if the request had its effect.
-        check_after: whether the decisions have to be saved when the request is complete, too.
     """
     if not cluster.is_saved():
         return unsaved
     result = await response_future(request)
-    if not check_after or cluster.is_saved():
-        return result
-    return unsaved if unsaved_after is None else unsaved_after
+    return result if cluster.is_saved() else unsaved
 
 
 async def coordinator_response(

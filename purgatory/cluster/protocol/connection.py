@@ -65,11 +65,19 @@ class FairScheduler:
         now_s: returns the time, in seconds.
     """
 
-    __slots__ = ("_connections", "_iterations_left", "_last_connections", "now_s", "number")
+    __slots__ = (
+        "_call_soon",
+        "_connections",
+        "_iterations_left",
+        "_last_connections",
+        "now_s",
+        "number",
+    )
 
     def __init__(self, now_s: Callable[[], float] = time.perf_counter) -> None:
         self.now_s = now_s
         self.number = 0
+        self._call_soon: Callable[[Callable[[], None]], object]
         self._connections = 0
         self._last_connections = 0
         self._iterations_left = 0
@@ -78,14 +86,15 @@ class FairScheduler:
         """Register a connection in this round; return the end of its time slice."""
         if self._connections == 0:
             self._iterations_left = ITERATIONS_PER_PERIOD
-            asyncio.get_running_loop().call_soon(self._next_iteration)
+            self._call_soon = asyncio.get_running_loop().call_soon
+            self._call_soon(self._next_iteration)
         self._connections += 1
         return self.now_s() + PERIOD_S / max(self._connections, self._last_connections)
 
     def _next_iteration(self) -> None:
         self._iterations_left -= 1
         if self._iterations_left:
-            asyncio.get_running_loop().call_soon(self._next_iteration)
+            self._call_soon(self._next_iteration)
             return
         self.number += 1
         self._last_connections = self._connections

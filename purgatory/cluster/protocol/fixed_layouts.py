@@ -372,11 +372,8 @@ class ProduceResponse(FixedLayout):
             name = string(topic) if isinstance(topic, str) else topic.bytes
             parts += name, length(len(partitions))
             for partition, response in partitions:
-                error, base_offset, time_ms = (
-                    response.error,
-                    response.base_offset,
-                    response.append_time_ms,
-                )
+                error, base_offset = response.error, response.base_offset
+                time_ms = response.append_time_ms
                 if version < 5:
                     parts.append(_APPENDED.pack(partition, error, base_offset, time_ms))
                     continue

@@ -19,10 +19,10 @@ import types
 import typing
 from base64 import b64decode
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, asdict, fields, is_dataclass, replace
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from kio.index import load_request_schema, load_response_schema
@@ -52,7 +52,8 @@ without those that the version lacks; or an entity of `kio`; or the bytes that a
 """
 
 
-class Request(NamedTuple):
+@dataclass(slots=True)
+class Request:
     """One request, decoded."""
 
     api_key: int

@@ -12,7 +12,7 @@ import base64
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, NamedTuple
@@ -127,7 +127,7 @@ class SeenRequest:
         Raises:
             ClusterError: no error has that name.
         """
-        request, fault = self._request._replace(body=self.fields), ReturnError(error=error)
+        request, fault = replace(self._request, body=self.fields), ReturnError(error=error)
         injected = inject_error(request, self._api, fault, lambda _: None)
         if injected is not None:
             return injected.apply(None)

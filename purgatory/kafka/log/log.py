@@ -121,8 +121,11 @@ class Segment:
             del self.batches[count:], self._offsets[count:], self._positions[count:]
 
     def _index_of(self, offset: int) -> int:
+        offsets = self._offsets
+        if offset >= offsets[-1]:  # most often: who follows the log reads its end
+            return len(offsets) - 1
         # The first batch may begin before the segment; its earlier offsets may be looked up, too.
-        return (bisect_right(self._offsets, offset) or 1) - 1
+        return (bisect_right(offsets, offset) or 1) - 1
 
     def _check(self) -> None:
         """Assert every invariant. O(n)."""
@@ -257,23 +260,27 @@ class Log:
             KafkaError: INVALID_RECORD, when it doesn't begin where the log ends. An empty log may
                 end within a batch, after a truncation to another replica's log start.
         """
-        end_offset = self.end_offset
-        if batch.base_offset != end_offset and not self._is_inside_batch(batch):
+        base_offset, end_offset = batch.base_offset, self.end_offset
+        if base_offset != end_offset and not self._is_inside_batch(batch):
             raise KafkaError(
                 ErrorCode.INVALID_RECORD, f"the log ends at {end_offset}, but {batch!r} came"
             )
-        active = self._active
-        if active.end_position - active.base_position + batch.size_bytes > self._segment_bytes:
+        active, size_bytes = self._active, batch.size_bytes
+        if active.end_position - active.base_position + size_bytes > self._segment_bytes:
             active = self._roll()
-        active.append(batch)
+        # Segment.append(batch), written out.
+        active.batches.append(batch)
+        active._offsets.append(base_offset)
+        active._positions.append(active.end_position)
+        active.end_position += size_bytes
         self.end_offset = batch.next_offset
         if batch.leader_epoch > self.epochs.latest:
-            self.epochs.assign(batch.leader_epoch, max(batch.base_offset, end_offset))
+            self.epochs.assign(batch.leader_epoch, max(base_offset, end_offset))
         if batch.producer_id >= 0:
             self.producers.update(batch)
         elif not batch.record_count:
             self._has_placeholders = True
-        return batch.base_offset
+        return base_offset
 
     def _is_inside_batch(self, batch: RecordBatch) -> bool:
         empty = self.start_offset == self.end_offset and not self._active.batches
@@ -298,7 +305,8 @@ class Log:
 
     def update_high_watermark(self, offset: int) -> bool:
         """Set the high watermark to ``offset``, kept within the log; return whether it moved."""
-        offset = min(max(offset, self.start_offset), self.end_offset)
+        if not self.start_offset <= offset <= self.end_offset:
+            offset = min(max(offset, self.start_offset), self.end_offset)
         if offset == self.high_watermark:
             return False
         self.high_watermark = offset
@@ -337,7 +345,10 @@ class Log:
             upto_offset = self.end_offset
         if offset >= upto_offset:
             return []
-        return self._segment_at(offset).read(offset, max_bytes, upto_offset, min_one_batch)
+        segment = self._active
+        if offset < segment.base_offset:
+            segment = self._segment_at(offset)
+        return segment.read(offset, max_bytes, upto_offset, min_one_batch)
 
     def read_records(
         self, offset: int, max_bytes: int, upto_offset: int, min_one_batch: bool

@@ -48,13 +48,14 @@ from purgatory.kafka.replication.requests import FetchParams, PartitionFetch, Pa
 from purgatory.kafka.topic_partition import TopicPartition
 
 _NONE = ErrorCode.NONE
+_LOG_END = FetchIsolation.LOG_END
 Reads = tuple[dict[TopicPartition, PartitionFetchResponse], int, bool]
 """The responses, their bytes, and whether one must be sent now: an error or a divergence."""
 
 
 def fetch_isolation(params: FetchParams) -> FetchIsolation:
     """Return how far a request sees: a follower always to the log's end."""
-    return FetchIsolation.LOG_END if params.replica_id >= 0 else params.isolation
+    return _LOG_END if params.replica_id >= 0 else params.isolation
 
 
 def read_partitions(
@@ -191,7 +192,7 @@ class DelayedFetch(DelayedOperation):
         statuses: list[FetchPartitionStatus],
         respond: Callable[..., object],
     ) -> None:
-        super().__init__(params.max_wait_ms)
+        DelayedOperation.__init__(self, params.max_wait_ms)  # quicker than by super()
         self.params = params
         self.case: FetchCase | None = None
         self._isolation = isolation

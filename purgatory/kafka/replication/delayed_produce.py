@@ -32,6 +32,7 @@ from purgatory.kafka.replication.requests import PartitionProduceResponse
 from purgatory.kafka.topic_partition import TopicPartition
 
 Response = TypeVar("Response")
+_NONE, _TIMED_OUT = ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT
 
 
 class PartitionStatus(ABC, Generic[Response]):
@@ -58,7 +59,7 @@ class PartitionStatus(ABC, Generic[Response]):
     def start_waiting(self) -> None:
         """Wait: until that ends, the response is that the time was up."""
         self.acks_pending = True
-        self.error = ErrorCode.REQUEST_TIMED_OUT
+        self.error = _TIMED_OUT
 
     def end_wait(self, case: Enum, error: ErrorCode, message: str | None = None) -> None:
         """End the wait, with this error in the response."""
@@ -100,7 +101,7 @@ class DelayedRequest(DelayedOperation, Generic[Status, Response]):
         statuses: list[Status],
         respond: Callable[[dict[TopicPartition, Response]], object],
     ) -> None:
-        super().__init__(timeout_ms)
+        DelayedOperation.__init__(self, timeout_ms)  # quicker than by super()
         self.statuses = statuses
         self._partitions = partitions
         self._respond = respond
@@ -122,7 +123,6 @@ class DelayedRequest(DelayedOperation, Generic[Status, Response]):
 
 
 RespondProduce = Callable[[dict[TopicPartition, PartitionProduceResponse]], object]
-_NONE = ErrorCode.NONE
 
 
 class ProduceCase(Enum):
@@ -132,6 +132,9 @@ class ProduceCase(Enum):
     NOT_LEADER = "B"
     FAILED = "C1"
     REPLICATED = "C2"
+
+
+_REPLICATED = ProduceCase.REPLICATED
 
 
 class ProduceStatus(PartitionStatus[PartitionProduceResponse]):
@@ -196,16 +199,16 @@ class DelayedProduce(DelayedRequest[ProduceStatus, PartitionProduceResponse]):
         return not waiting and self.force_complete()
 
     def _is_done(self, status: ProduceStatus, partition: Partition, appended: LeaderAppend) -> bool:
+        result = partition.progress_of_append(appended.required_offset)
+        if result is None:
+            return False  # it leads, so it is still here
         # A replica that went and came back is another one: its log may hold other records.
         if self._partitions.partition(status.topic_partition) is not partition:
             error, message = self._partitions.absence_error(status.topic_partition)
             status.end_wait(ProduceCase.GONE, error, message)
             return True
-        result = partition.progress_of_append(appended.required_offset)
-        if result is None:
-            return False
         if result is _NONE:
-            status.end_wait(ProduceCase.REPLICATED, _NONE)
+            status.end_wait(_REPLICATED, _NONE)
         elif result is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             status.end_wait(ProduceCase.NOT_LEADER, result, "the leader changed meanwhile")
         else:

@@ -37,7 +37,7 @@ Ground rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -60,6 +60,8 @@ FINAL_EPOCH = -1
 FIRST_EPOCH = 0
 _LAST_EPOCH = 2**31 - 1
 _NO_REPLICA = -1
+_NONE = ErrorCode.NONE
+_LOG_END = FetchIsolation.LOG_END
 SessionKey = tuple[str | UUID, int]
 """A partition as its client names it: the topic's name, or its id, and the number."""
 
@@ -88,7 +90,7 @@ class FetchSessionHandler:
 
     def handle_response(self, error: ErrorCode, session_id: int) -> bool:
         """Handle a response; return whether its partitions count: it is no error of the session."""
-        if error is not ErrorCode.NONE:
+        if error is not _NONE:
             self.handle_error()
             if error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
                 self.session_id = NO_SESSION
@@ -138,7 +140,7 @@ class CachedPartition(Generic[Requested]):
         """Whether a response differs from the recorded one."""
         return bool(
             response.batches
-            or response.error is not ErrorCode.NONE
+            or response.error is not _NONE
             or response.diverging_epoch is not None
             or response.preferred_replica != _NO_REPLICA
             or response.high_watermark != self.high_watermark
@@ -147,9 +149,9 @@ class CachedPartition(Generic[Requested]):
 
     def update(self, response: PartitionFetchResponse) -> bool:
         """Record a response; return whether it differs from the previous one."""
-        has_changes = self.differs(response)
+        has_changes = bool(response.batches) or self.differs(response)
         # The client ignores the watermark of an error or a divergence: the next one is news.
-        counts = response.error is ErrorCode.NONE and response.diverging_epoch is None
+        counts = response.error is _NONE and response.diverging_epoch is None
         self.high_watermark = response.high_watermark if counts else UNKNOWN_OFFSET
         self.log_start_offset = response.log_start_offset
         return has_changes
@@ -182,7 +184,7 @@ class FetchContext:
             NO_SESSION,
             responses,
         ),
-        error: ErrorCode = ErrorCode.NONE,
+        error: ErrorCode = _NONE,
         session: _ConsumerSession | None = None,
     ) -> None:
         self.fetches = fetches
@@ -374,9 +376,7 @@ PartitionResponses = dict[TopicPartition, PartitionFetchResponse]
 def requires_refetch(response: PartitionFetchResponse) -> bool:
     """Whether a follower that gets this response requests the partition again, or forgets it."""
     return bool(
-        response.batches
-        or response.error is not ErrorCode.NONE
-        or response.diverging_epoch is not None
+        response.batches or response.error is not _NONE or response.diverging_epoch is not None
     )
 
 
@@ -403,6 +403,7 @@ class FollowerSession(FetchSession):
         session_id: no other session of this leader has it.
         follower_id: the follower's broker id.
         partitions: of this broker.
+        waiting: the sessions of this broker whose fetch waits.
     """
 
     __slots__ = (
@@ -413,18 +414,26 @@ class FollowerSession(FetchSession):
         "_last_rank",
         "_out_of_sync",
         "_partitions",
+        "_waiting",
         "follower_id",
         "is_closed",
         "operation",
         "pending",
     )
 
-    def __init__(self, session_id: int, follower_id: int, partitions: HostedPartitions) -> None:
+    def __init__(
+        self,
+        session_id: int,
+        follower_id: int,
+        partitions: HostedPartitions,
+        waiting: set[FollowerSession],
+    ) -> None:
         super().__init__(session_id)
         self.follower_id = follower_id
         self.is_closed = False
         self.operation: DelayedSessionFetch | None = None
         self._partitions = partitions
+        self._waiting = waiting
         self._fetched_ms = 0
         self._counts_bytes = False
         self._last_rank = 0
@@ -484,12 +493,13 @@ class FollowerSession(FetchSession):
         self._fetched_ms = now_ms
         self._counts_bytes = counts_bytes
         cached, pending, self.pending = self._cached, self.pending, {}
-        for topic_partition in request.forgotten:
+        fetches, forgotten = request.fetches, request.forgotten
+        for topic_partition in forgotten:
             cached.pop(topic_partition, None)
             pending.pop(topic_partition, None)
             self._changed_partitions.pop(topic_partition, None)
             self._out_of_sync.pop(topic_partition, None)
-        for topic_partition, fetch in request.fetches.items():
+        for topic_partition, fetch in fetches.items():
             pending.pop(topic_partition, None)
             previous = cached.get(topic_partition)
             if previous is None:
@@ -499,16 +509,23 @@ class FollowerSession(FetchSession):
             if previous.requested.current_leader_epoch != fetch.current_leader_epoch:
                 previous.high_watermark = UNKNOWN_OFFSET  # responses of another epoch are ignored
             previous.requested, previous.position = fetch, None
-        if not pending and not self._out_of_sync and len(request.fetches) <= 1:
-            return request.fetches
-        return self._requested({**pending, **self._out_of_sync, **request.fetches})
+        if not pending and not self._out_of_sync and len(fetches) <= 1:
+            return fetches
+        return self._requested({**pending, **self._out_of_sync, **fetches})
 
     def begin_wait(self, responses: PartitionResponses, operation: DelayedSessionFetch) -> None:
         """Wait for more than these responses, which are dropped. O(responses)."""
         self.operation = operation
+        self._waiting.add(self)
         for topic_partition in responses:
             cached = self._cached[topic_partition]
             self._update_state(topic_partition, cached, self._partitions.partition(topic_partition))
+
+    def end_wait(self, operation: DelayedSessionFetch) -> None:
+        """Record that a fetch no longer waits. Has no effect if another one does."""
+        if self.operation is operation:
+            self.operation = None
+            self._waiting.discard(self)
 
     def has_enough(self, min_bytes: int) -> bool:
         """Whether the pending partitions satisfy ``min_bytes``, if there are any. O(pending)."""
@@ -522,7 +539,7 @@ class FollowerSession(FetchSession):
                 return True
             fetch = cached.requested
             position = cached.position or partition.fetch_position(fetch.fetch_offset)
-            progress = partition.fetch_progress(fetch, FetchIsolation.LOG_END, position)
+            progress = partition.fetch_progress(fetch, _LOG_END, position)
             if progress < 0:
                 return True
             size_bytes += progress
@@ -559,12 +576,15 @@ class FollowerSession(FetchSession):
                 if response.batches:
                     self._last_rank += 1
                     self._cached[topic_partition].rank = self._last_rank
-        return SessionFetchResponse(ErrorCode.NONE, self.session_id, changed)
+        return SessionFetchResponse(_NONE, self.session_id, changed)
 
     def _requested(
-        self, partitions: Iterable[TopicPartition], excluded: Container[TopicPartition] = ()
+        self, partitions: Collection[TopicPartition], excluded: Collection[TopicPartition] = ()
     ) -> Fetches:
         """Return the requested positions of partitions, by rank. O(n log n)."""
+        if len(partitions) == 1 and not excluded:  # most often
+            (only,) = partitions
+            return {only: self._cached[only].requested} if only in self._cached else {}
         ranked = []
         for topic_partition in partitions:
             cached = self._cached.get(topic_partition)
@@ -628,7 +648,7 @@ class DelayedSessionFetch(DelayedFetch):
         session: FollowerSession,
         respond: RespondInSession,
     ) -> None:
-        super().__init__(params, FetchIsolation.LOG_END, partitions, {}, [], respond)
+        DelayedFetch.__init__(self, params, _LOG_END, partitions, {}, [], respond)
         self._session = session
 
     @property
@@ -638,21 +658,19 @@ class DelayedSessionFetch(DelayedFetch):
 
     def try_complete(self) -> bool:
         session = self._session
-        return bool(
-            session.pending and session.has_enough(self.params.min_bytes) and self.force_complete()
-        )
+        if not session.pending or not session.has_enough(self.params.min_bytes):
+            return False
+        return self.force_complete()
 
     def on_complete(self) -> None:
         session = self._session
         response = session.respond({}, self.params)
-        if session.operation is self:
-            session.operation = None
+        session.end_wait(self)
         self._responded = True
         self._respond(response)
 
     def on_failure(self, error: BaseException) -> None:
-        if self._session.operation is self:
-            self._session.operation = None
+        self._session.end_wait(self)
         if not self._responded:
             self._responded = True
             self._respond(SessionFetchResponse(ErrorCode.UNKNOWN_SERVER_ERROR))

@@ -23,6 +23,7 @@ Ground rules
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from purgatory.kafka.errors import ErrorCode, KafkaError
@@ -49,9 +50,11 @@ DIVERGED = -4
 _NONE = ErrorCode.NONE
 _LOG_END = FetchIsolation.LOG_END
 _HIGH_WATERMARK = FetchIsolation.HIGH_WATERMARK
+_TXN_COMMITTED = FetchIsolation.TXN_COMMITTED
 
 
-class LeaderAppend(NamedTuple):
+@dataclass(slots=True)
+class LeaderAppend:
     """The result of an append.
 
     The high watermark must reach ``required_offset`` for acks=all; ``is_advanced`` says whether it
@@ -74,6 +77,7 @@ class FetchPosition(NamedTuple):
     position: int
 
 
+_NO_RECORDS = PartitionFetchResponse(_NONE)
 _INDEX_INTERVAL_BYTES = 4096
 """The precision of a read's end in Kafka's index, which tells the aborted transactions."""
 
@@ -335,7 +339,8 @@ class Partition:
         in sync, as in Kafka from 3.7 on (KIP-966): records that so few have are not committed.
         """
         members, log = self._members, self.log
-        if len(members.isr) < self.effective_min_isr:
+        in_sync = len(members.isr)
+        if in_sync < self.min_insync_replicas and in_sync < self.effective_min_isr:
             return False
         least = members.least_end_offset(log.end_offset)
         return least > log.high_watermark and log.update_high_watermark(least)
@@ -424,7 +429,8 @@ class Partition:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if self.log.high_watermark < required_offset:
             return None
-        if len(self._members.maximal_isr) < self.effective_min_isr:
+        in_sync = len(self._members.maximal_isr)
+        if in_sync < self.min_insync_replicas and in_sync < self.effective_min_isr:
             return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return _NONE
 
@@ -448,7 +454,11 @@ class Partition:
             from_follower: whether to read where this broker doesn't lead, too.
         """
         try:
-            self._check_readable(fetch, from_follower)
+            epoch = fetch.current_leader_epoch
+            if epoch is not None and epoch != self.leader_epoch:
+                raise self._epoch_error(epoch)
+            if self.leader_id != self.broker_id and not from_follower:
+                raise self._not_leader()
             return self._read(fetch, isolation, max_bytes, min_one_batch)
         except KafkaError as error:
             return self._error_response(error)
@@ -460,22 +470,37 @@ class Partition:
         max_bytes: int,
         min_one_batch: bool,
         now_ms: int,
+        may_wait: bool = False,
     ) -> tuple[PartitionFetchResponse, bool, bool]:
         """Read for a follower, and record how far it is.
 
         The response carries the high watermark from before: the follower learns by its next fetch
         what this one committed, as in Kafka.
 
+        Args:
+            may_wait: whether a response without records is not needed: it lacks the offsets then.
+
         Returns:
             The response; whether the high or low watermark moved; whether the follower qualifies
             for the ISR now.
         """
         try:
-            self._check_readable(fetch)
+            epoch = fetch.current_leader_epoch
+            if epoch is not None and epoch != self.leader_epoch:
+                raise self._epoch_error(epoch)
+            if self.leader_id != self.broker_id:
+                raise self._not_leader()
             follower = self._members.followers.get(replica_id)
             if follower is None:
                 raise self._unknown_replica(replica_id, fetch)
-            response = self._read(fetch, _LOG_END, max_bytes, min_one_batch)
+            is_at_end = (
+                fetch.fetch_offset == self.log.end_offset
+                and fetch.last_fetched_epoch == self.leader_epoch
+            )
+            if may_wait and is_at_end:
+                response = _NO_RECORDS
+            else:
+                response = self._read(fetch, _LOG_END, max_bytes, min_one_batch)
         except KafkaError as error:
             return self._error_response(error), False, False
         if response.diverging_epoch is not None:
@@ -484,13 +509,6 @@ class Partition:
             follower, fetch.fetch_offset, fetch.log_start_offset, now_ms
         )
         return response, is_advanced, may_expand_isr
-
-    def _check_readable(self, fetch: PartitionFetch, from_follower: bool = False) -> None:
-        epoch = fetch.current_leader_epoch
-        if epoch is not None and epoch != self.leader_epoch:
-            raise self._epoch_error(epoch)
-        if self.leader_id != self.broker_id and not from_follower:
-            raise self._not_leader()
 
     def _read(
         self,
@@ -520,14 +538,17 @@ class Partition:
                 if fetch.max_bytes < 0:  # as in Kafka
                     error = f"{fetch.max_bytes} bytes can't be read"
                     raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, error)
-                limit = max(0, min(max_bytes, fetch.max_bytes))
-                read = log.read if isolation is _LOG_END else log.read_records
-                batches = tuple(
-                    read(fetch_offset, limit, self.visible_end(isolation), min_one_batch)
-                )
+                limit = fetch.max_bytes if fetch.max_bytes < max_bytes else max(0, max_bytes)
+                if isolation is _LOG_END:
+                    batches = tuple(log.read(fetch_offset, limit, end_offset, min_one_batch))
+                else:
+                    visible_end = self.visible_end(isolation)
+                    batches = tuple(
+                        log.read_records(fetch_offset, limit, visible_end, min_one_batch)
+                    )
                 for batch in batches:
                     size_bytes += batch.size_bytes
-            if batches and isolation is FetchIsolation.TXN_COMMITTED:
+            if batches and isolation is _TXN_COMMITTED:
                 bound = log.offset_behind(batches[-1].next_offset, _INDEX_INTERVAL_BYTES)
                 aborted = log.producers.aborted_between(fetch_offset, bound)
         return PartitionFetchResponse(
@@ -643,8 +664,10 @@ class Partition:
             follower is not None
             and follower.log_end_offset >= follower.last_fetch_leader_end_offset
         ):
-            follower.last_fetch_ms = max(follower.last_fetch_ms, now_ms)
-            follower.last_caught_up_ms = max(follower.last_caught_up_ms, now_ms)
+            if now_ms > follower.last_fetch_ms:
+                follower.last_fetch_ms = now_ms
+            if now_ms > follower.last_caught_up_ms:
+                follower.last_caught_up_ms = now_ms
 
     def _update_follower(
         self, follower: Follower, end_offset: int, log_start_offset: int, now_ms: int
@@ -746,7 +769,7 @@ class Partition:
 
     def next_fetch(self, max_bytes: int) -> PartitionFetch | None:
         """Return this follower's next fetch; None without a leader."""
-        if self.leader_id in (self.broker_id, NO_LEADER):
+        if self.leader_id == self.broker_id or self.leader_id == NO_LEADER:
             return None
         log = self.log
         return PartitionFetch(
@@ -848,7 +871,7 @@ def apply_response(log: Log, response: PartitionFetchResponse) -> bool:
     Raises:
         KafkaError: INVALID_RECORD, when the batches don't follow one another.
     """
-    if response.error is not ErrorCode.NONE:
+    if response.error is not _NONE:
         return _truncate_to_leader(log, response)
     if response.diverging_epoch is not None:
         # Truncate to the last offset that both logs can share. If this log lacks the leader's
@@ -860,20 +883,17 @@ def apply_response(log: Log, response: PartitionFetchResponse) -> bool:
         log.truncate_to(min(end_offset, log.end_offset))
         return True
     batches = response.batches
-    if batches and batches[0].base_offset < log.end_offset <= response.log_start_offset:
-        # The leader deleted up to a point within a batch, and remembers no epoch from before. The
-        # last batches of this log may differ from those that it had. All are deleted there.
-        log.truncate_fully_and_start_at(log.end_offset)
-    elif (
-        batches
-        and batches[0].record_count < batches[0].offset_count
-        and batches[0].base_offset < log.end_offset
-        and log.start_offset != log.end_offset
-    ):
-        # The leader compacted these offsets; only a follower out of sync may lack them yet.
-        log.truncate_to(batches[0].base_offset)
-        if log.end_offset != batches[0].base_offset:
-            return True  # this log was compacted, too, into other pieces: the next fetch finds one
+    if batches and batches[0].base_offset < log.end_offset:
+        first = batches[0]
+        if log.end_offset <= response.log_start_offset:
+            # The leader deleted up to a point within a batch, and remembers no epoch from before.
+            # The last batches of this log may differ from those that it had. All are deleted there.
+            log.truncate_fully_and_start_at(log.end_offset)
+        elif first.record_count < first.offset_count and log.start_offset != log.end_offset:
+            # The leader compacted these offsets; only a follower out of sync may lack them yet.
+            log.truncate_to(first.base_offset)
+            if log.end_offset != first.base_offset:
+                return True  # this log was compacted, too, into other pieces: the next fetch has it
     for batch in batches:
         log.append(batch)
     if response.high_watermark > log.high_watermark:

@@ -36,6 +36,7 @@ from purgatory.kafka.topic_partition import TopicPartition
 BACKOFF_MS = 50
 """The pause after an error of a partition, and after a leader can't be reached."""
 
+_NONE = ErrorCode.NONE
 _log = Logger("purgatory.kafka")
 
 
@@ -93,18 +94,15 @@ class FollowerFetching:
             if fetch is None:
                 self._remove(topic_partition)
             else:
-                fetches[topic_partition] = fetch
+                fetches[topic_partition] = self.requested[topic_partition] = fetch
                 self._forgotten.pop(topic_partition, None)
-        self.requested.update(fetches)
         if not self.requested:
             return None
         session = self._session
+        forgotten, self._forgotten = self._forgotten, {}
         if session.epoch == FIRST_EPOCH:
-            fetches = dict(self.requested)
-            self._forgotten.clear()
-        forgotten = tuple(self._forgotten)
-        self._forgotten.clear()
-        return SessionFetchRequest(session.session_id, session.epoch, fetches, forgotten)
+            return SessionFetchRequest(session.session_id, FIRST_EPOCH, dict(self.requested))
+        return SessionFetchRequest(session.session_id, session.epoch, fetches, tuple(forgotten))
 
     def handle_error(self) -> None:
         """Begin another session: the response to the last request is lost."""
@@ -141,10 +139,10 @@ class FollowerFetching:
                 self._errors.discard(topic_partition)
                 if (
                     partition_response.diverging_epoch is not None
-                    or partition_response.error is not ErrorCode.NONE
+                    or partition_response.error is not _NONE
                 ):
                     self._log_truncation(topic_partition, fetch.fetch_offset)
-            elif partition_response.error is not ErrorCode.NONE:
+            elif partition_response.error is not _NONE:
                 self._start_backoff(topic_partition)
 
     def _start_backoff(self, topic_partition: TopicPartition) -> None:

@@ -167,6 +167,7 @@ class ReplicaManager:
         self._stopped: set[TopicPartition] = set(self._logs)
         self._offline: set[TopicPartition] = set()
         self._sessions: dict[int, FollowerSession] = {}
+        self._waiting_sessions: set[FollowerSession] = set()
         self._session_ids = count(1)
         self._live_brokers: frozenset[int] | None = None
 
@@ -293,6 +294,8 @@ class ReplicaManager:
     ) -> Reads:
         """Read as for a consumer, and advance the watermarks and the ISR by its offsets."""
         replica_id, max_bytes = params.replica_id, params.max_bytes
+        # Without records a fetch waits, and needs no response so far.
+        may_wait = len(fetches) == 1 and params.min_bytes > 0 and params.max_wait_ms > 0
         responses = {}
         size_bytes = 0
         is_immediate = False
@@ -304,7 +307,7 @@ class ReplicaManager:
                 response = absent_response(self, topic_partition)
             else:
                 response, is_advanced, may_expand_isr = partition.fetch_as_follower(
-                    fetch, replica_id, max_bytes - size_bytes, size_bytes == 0, now_ms
+                    fetch, replica_id, max_bytes - size_bytes, size_bytes == 0, now_ms, may_wait
                 )
                 if is_advanced:
                     advanced.append(partition)
@@ -357,7 +360,7 @@ class ReplicaManager:
         try:
             self.fetch_purgatory.try_complete_else_watch(operation, (session,))
         except PurgatoryClosedError:
-            session.operation = None
+            session.end_wait(operation)
             raise
 
     def _find_session(
@@ -371,7 +374,9 @@ class ReplicaManager:
                     other.is_closed = True
                     if other.operation is None:
                         del sessions[other.session_id]
-            session = FollowerSession(next(self._session_ids), follower_id, self)
+            session = FollowerSession(
+                next(self._session_ids), follower_id, self, self._waiting_sessions
+            )
             sessions[session.session_id] = session
             return session, _NONE
         cached_session = sessions.get(request.session_id)
@@ -713,8 +718,8 @@ class ReplicaManager:
         partition = self.partition(topic_partition)
         if partition is None or not partition.append_as_follower(fetch, response):
             return False
-        if self.fetch_purgatory.watched:  # a consumer may read from this replica
-            self._complete_after_append(partition)
+        if self.fetch_purgatory.watched > len(self._waiting_sessions):
+            self._complete_after_append(partition)  # a consumer may read from this replica
         return True
 
     # ---- looking
@@ -770,22 +775,19 @@ class ReplicaManager:
         A fetch of several partitions is checked at each append.
         """
         fetches, share_fetches = self.fetch_purgatory, self.share_fetch_purgatory
-        is_leader = partition.is_leader  # else no follower fetches it here
         pending = []
-        waiting_sessions = 0
-        for session in tuple(self._sessions.values()):
-            if is_leader and session.notify_moved(partition):
-                pending.append(session)
-            if session.operation is not None:
-                waiting_sessions += 1
+        if partition.leader_id == partition.broker_id:  # else no follower fetches it here
+            for session in self._sessions.values():
+                if session.notify_moved(partition):
+                    pending.append(session)
+        has_consumers = fetches.watched > len(self._waiting_sessions)
         if share_fetches is not None and share_fetches.watched:
             share_fetches.check_and_complete(partition.topic_partition)
-        has_other_waiters = fetches.watched > waiting_sessions
-        if has_other_waiters:
+        if has_consumers:
             fetches.check_and_complete(partition.topic_partition)
         for session in pending:
             fetches.check_and_complete(session)
-        if not has_other_waiters:
+        if not has_consumers:
             return
         positions = partition.drain_end_changes()
         if positions is None:
@@ -844,10 +846,11 @@ class ReplicaManager:
         assert not self._offline & self._partitions.keys()
         assert not self._offline & self._logs.keys()
         # Appends assume that each session's fetch waits.
-        waiting = [
-            session.operation
+        waiting = {
+            session: session.operation
             for session in self._sessions.values()
             if session.operation is not None
-        ]
-        assert not any(operation.is_completed for operation in waiting)
+        }
+        assert not any(operation.is_completed for operation in waiting.values())
+        assert waiting.keys() == self._waiting_sessions
         assert len(waiting) <= self.fetch_purgatory.watched

@@ -6,7 +6,7 @@ import types
 import typing
 import uuid
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -298,7 +298,7 @@ def test_group_ids_and_transactional_ids_are_distinguished() -> None:
     assert injected is not None and injected.remaining.coordinator_keys == ("other",)
     without = _asked_of_coordinator(22, 4, transactional_id=None)
     assert _inject(without, LoadCoordinator()) is None, "nobody coordinates that"
-    assert _inject(without._replace(body=_one_of_all(type(without.body))), LoadCoordinator())
+    assert _inject(replace(without, body=_one_of_all(type(without.body))), LoadCoordinator())
 
 
 def test_coordinators_alone_return_load_in_progress() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -117,7 +117,7 @@ def _assert_decoded_alike(frame: bytes) -> None:
     assert _refusal(partial(decode_request, supported=SUPPORTED), frame) == refusal
     if refusal is None:
         expected, request = _decoded_by_kio(frame), decode_request(frame, SUPPORTED)
-        assert request[:4] == expected[:4]
+        assert replace(request, body=None) == replace(expected, body=None)
         _assert_says_the_same(expected.body, request.body)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -283,7 +284,7 @@ def test_next_fetch_of_a_session_ends_the_former_wait() -> None:
     responses: list[SessionFetchResponse] = []
     request = pair.send(responses.append)
     params = FetchParams(FOLLOWER)
-    again = request._replace(session_epoch=request.session_epoch + 1)
+    again = replace(request, session_epoch=request.session_epoch + 1)
     pair.leader.manager.fetch_in_session(params, again, responses.append)
     assert [response.error for response in responses] == [_NONE]
     assert pair.leader.fetches.num_delayed == 1
@@ -306,7 +307,7 @@ def test_follower_replaces_an_unknown_session(
     pair.settle()
     request = pair.fetching.next_request()
     assert request is not None
-    other = request._replace(session_id=session_id, session_epoch=session_epoch)
+    other = replace(request, session_id=session_id, session_epoch=session_epoch)
     responses: list[SessionFetchResponse] = []
     params = FetchParams(FOLLOWER, max_wait_ms=0)
     pair.leader.manager.fetch_in_session(params, other, responses.append)

@@ -7,6 +7,7 @@ partition, all operations that wait on it. After each event both have sent the s
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -262,7 +263,9 @@ def as_data(answer: Answer[Any]) -> dict[TopicPartition, tuple[Any, ...]]:
     return {
         tp: tuple(
             tuple(batch.base_offset for batch in value) if field == "batches" else value
-            for field, value in response._asdict().items()
+            for field, value in (
+                (one.name, getattr(response, one.name)) for one in fields(response)
+            )
         )
         for tp, response in answer.all.items()
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -168,7 +169,7 @@ def test_follower_before_the_leaders_start_empties_its_log_there(follower: Broke
 
 def test_diverging_epoch_truncates_the_log(follower: Broker) -> None:
     follower.manager.append_as_follower(TP, next_fetch(follower), answer(copied=batches(0, 1, 2)))
-    response = answer()._replace(diverging_epoch=EpochEndOffset(1, 2))
+    response = replace(answer(), diverging_epoch=EpochEndOffset(1, 2))
 
     assert follower.manager.append_as_follower(TP, next_fetch(follower), response)
 
@@ -218,7 +219,7 @@ def test_truncation_restores_the_producers_sequences(
         for n in range(2)
     )
     broker.manager.append_as_follower(TP, next_fetch(broker), answer(copied=numbered))
-    response = answer()._replace(diverging_epoch=EpochEndOffset(1, 1))
+    response = replace(answer(), diverging_epoch=EpochEndOffset(1, 1))
     broker.manager.append_as_follower(TP, next_fetch(broker), response)
     broker.lead(epoch=2, isr=(1,), replicas=(0, 1))
 
