@@ -504,7 +504,7 @@ def core_of(purgatory: DelayedOperationPurgatory | AsyncPurgatory) -> DelayedOpe
     Raises:
         TypeError: it is neither; a purgatory shared by workers has one of them as ``local``.
     """
-    core = purgatory.core if isinstance(purgatory, AsyncPurgatory) else purgatory
+    core: object = purgatory.core if isinstance(purgatory, AsyncPurgatory) else purgatory
     if not isinstance(core, DelayedOperationPurgatory):
         hint = ": give its .local" if hasattr(core, "local") else ""
         raise TypeError(
