@@ -202,9 +202,8 @@ def test_shared_purgatory_is_refused_where_its_local_is_due(
     function: Callable[[Any], object],
 ) -> None:
     async def main() -> None:
-        async with SharedPurgatory(
-            "Jobs", MisbehavingRelay(Hub(Random(0)), "relay"), dict
-        ) as shared:
+        relay = MisbehavingRelay(Hub(Random(0)), "relay")
+        async with SharedPurgatory("Jobs", relay, lambda keys: {}) as shared:
             with pytest.raises(TypeError, match=r"no SharedPurgatory: give its \.local"):
                 function(shared)
 
