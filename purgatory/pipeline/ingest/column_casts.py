@@ -27,6 +27,9 @@ TIMESTAMP = "timestamp"
 TIMESTAMP_NANOS = "timestamp in nanoseconds"
 """The same, as pandas writes it: Spark reads it as a number alone, with the setting below."""
 
+DECIMAL = "decimal("
+"""The beginning of a decimal type, such as a database has for numbers of many digits."""
+
 NANOS_AS_LONG = "spark.sql.legacy.parquet.nanosAsLong"
 
 ISO_TIME = (
@@ -212,6 +215,8 @@ def parquet_cell(
     if file_kind in ("float", "double"):
         exact = f"{number} = {column} AND abs({column}) <= {_MOST_EXACT}"
         number = f"CASE WHEN {exact} THEN {number} END"
+    elif file_kind.startswith(DECIMAL):
+        number = f"CASE WHEN {number} = {column} THEN {number} END"
     return _typed_cell(column, number, right_values(source, kind))
 
 

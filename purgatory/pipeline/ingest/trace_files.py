@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from purgatory.pipeline.errors import TraceError
-from purgatory.pipeline.ingest.column_casts import TIMESTAMP, TIMESTAMP_NANOS
+from purgatory.pipeline.ingest.column_casts import DECIMAL, TIMESTAMP, TIMESTAMP_NANOS
 from purgatory.pipeline.ingest.column_mapping import Source
 from purgatory.pipeline.ingest.plain_data import CSV_ENDINGS, json_columns, peek_csv
 from purgatory.pipeline.ingest.stores import TracePath
@@ -433,7 +433,7 @@ def _check_kind(path: TracePath, source: Source, kind: str, found: str, rows: in
         is_right = is_right or found in (*_WHOLE, "boolean")
     elif kind in _WHOLE:
         is_time = found in (TIMESTAMP, TIMESTAMP_NANOS) and source.is_time
-        is_right = is_right or found in (*_WHOLE, *_FLOATS) or is_time
+        is_right = is_right or found in (*_WHOLE, *_FLOATS) or is_time or found.startswith(DECIMAL)
     if not is_right:
         other = " or a timestamp" if source.is_time else " or string" if source.takes_texts else ""
         raise PartError(
