@@ -16,7 +16,7 @@ from rich.table import Table
 
 from purgatory.cli.output import show_location
 from purgatory.pipeline.engines.results import JobResults
-from purgatory.pipeline.ingest.trace_set import quarantine_lines
+from purgatory.pipeline.ingest.trace_set import is_interrupted, quarantine_lines
 from purgatory.pipeline.jobs.audit.basis import (
     basis_text,
     left_out_text,
@@ -68,7 +68,13 @@ def print_results(
                 markup=False,
             )
         elif run_id in without:
-            console.print(f"{escape(run_id)}: nothing was judged: {job.nothing}", style="bold")
+            console.print(
+                f"{run_id}: nothing was judged: {job.nothing}{_other_tables(results, run_id)}",
+                style="bold",
+                markup=False,
+                highlight=False,
+                soft_wrap=True,
+            )
         elif bad:
             console.print(f"{escape(run_id)}: left out: {left_out_text(bad)}", soft_wrap=True)
         if job is not ANALYZE:
@@ -83,8 +89,7 @@ def print_results(
                 _CUSTOM_PRINTERS[name](console, job, run_id, rows)
         if run_id in results.incomplete:
             console.print(
-                "[bold]incomplete[/bold]: this run was interrupted; pending operations are not "
-                "counted"
+                f"[bold]incomplete[/bold]: {_UNFINISHED if is_interrupted(bad) else _LEFT_OUT}"
             )
     _print_excluded_rows(console, results.run_ids, "the report" if job is ANALYZE else None)
     if results.truncated:
@@ -95,6 +100,23 @@ def print_results(
         show_location(console, "Report", results.report)
     else:
         show_location(console, "Tables", out)
+
+
+_UNFINISHED = "this run was interrupted; pending operations are not counted"
+_LEFT_OUT = "files of this run are missing, or left out"
+
+
+def _other_tables(results: JobResults, run_id: str) -> str:
+    """The tables of a run that its job does not read, the commands that do, and what it needs."""
+    has = results.tables.get(run_id, ())
+    if results.job is AUDIT:
+        needed, others, judge = "sends and reads", ["operations"], "waits and occupancy judge"
+    else:
+        needed, others, judge = "the table operations", ["sends", "reads"], "audit judges"
+    found = " and ".join(name for name in others if name in has)
+    if not found:
+        return ""
+    return f"; it has {found}: purgatory {judge} those, and {results.job.name} needs {needed}"
 
 
 def runs_without_rows(results: JobResults) -> Sequence[str]:
@@ -126,6 +148,9 @@ def _print_basis(console: Console, results: JobResults, run_id: str) -> None:
     )
     unchecked = unchecked_of(audit)
     text = basis_text(judged[0] if judged else {}, left_out, unchecked, operations_of(waits))
+    if not left_out and run_id in runs_without_rows(results):
+        other = _other_tables(results, run_id)
+        text = f"nothing was judged: no sends and no reads{other}" if other else text
     console.print(f"{run_id}: {text}", markup=False, highlight=False, soft_wrap=True)
     _print_details(console, left_out)
 

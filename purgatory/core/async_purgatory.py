@@ -499,8 +499,19 @@ class AsyncPurgatory:
 
 
 def core_of(purgatory: DelayedOperationPurgatory | AsyncPurgatory) -> DelayedOperationPurgatory:
-    """Return the purgatory that holds the operations."""
-    return purgatory.core if isinstance(purgatory, AsyncPurgatory) else purgatory
+    """Return the purgatory that holds the operations.
+
+    Raises:
+        TypeError: it is neither; a purgatory shared by workers has one of them as ``local``.
+    """
+    core: object = purgatory.core if isinstance(purgatory, AsyncPurgatory) else purgatory
+    if not isinstance(core, DelayedOperationPurgatory):
+        hint = ": give its .local" if hasattr(core, "local") else ""
+        raise TypeError(
+            "this takes an AsyncPurgatory or a DelayedOperationPurgatory, and no "
+            f"{type(core).__name__}{hint}"
+        )
+    return core
 
 
 def _set_done(done: asyncio.Future[None]) -> None:

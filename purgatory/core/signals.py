@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from types import FrameType
 
-from purgatory.core.async_purgatory import AsyncPurgatory, close_soon
+from purgatory.core.async_purgatory import AsyncPurgatory, close_soon, core_of
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.core.recent_errors import log_safely
 from timer import TimerTask
@@ -44,7 +44,11 @@ def close_on_signals(
     Args:
         purgatory: closed by its ``aclose()`` on its loop, or by its ``close()`` on a new thread.
         signals: their numbers; SIGTERM and SIGINT by default.
+
+    Raises:
+        TypeError: ``purgatory`` is of another class; that of several workers has its ``local``.
     """
+    core = core_of(purgatory)
     if threading.current_thread() is not threading.main_thread():
         return
     begin_to_close = (
@@ -60,7 +64,6 @@ def close_on_signals(
             signal.signal(number, handlers[number])
             if hasattr(signal, "siginterrupt"):
                 signal.siginterrupt(number, False)  # as asyncio and gunicorn have it
-    core = purgatory.core if isinstance(purgatory, AsyncPurgatory) else purgatory
     if handlers and not core.is_closed:
         core.timer.add(_ReplacedHandlers(core, handlers))
 

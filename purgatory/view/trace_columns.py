@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from purgatory.pipeline.ingest.column_mapping import Source
 from purgatory.pipeline.ingest.json_lines import ARROW_KINDS, JsonLines
-from purgatory.pipeline.ingest.trace_files import json_files
+from purgatory.pipeline.ingest.trace_files import json_files, plain_files
 from purgatory.trace import change_rows as rows
 from purgatory.trace.change_rows import CHANGE_COLUMNS, CHANGE_NULLABLE, CHANGES, due_ms
 from purgatory.trace.trace_schema import (
@@ -40,6 +40,9 @@ NULL = -1
 
 LATEST_US = 2**53
 """The latest time: the largest integer that JavaScript represents exactly."""
+
+_MOST_SHOWN = 60
+"""The characters of a value that a note shows."""
 
 _TIMES = frozenset({"time_us", "start_us", "end_us", "send_us", "answer_us", "begun_us"})
 
@@ -96,6 +99,12 @@ def _missing_trace_message(folder: Path) -> str:
     if candidates:
         traces = "a trace" if len(candidates) == 1 else f"{len(candidates):,} traces"
         return f"{folder}: is no trace, but has {traces} in it: give one, such as {candidates[0]}"
+    plain = [path.name for table in TABLES for path in plain_files(folder, table)]
+    if plain:
+        return (
+            f"{folder}: has {plain[0]} without {RUN_FILE}: the view reads that from lines of JSON "
+            "alone (operations.jsonl); purgatory waits, occupancy and audit read it"
+        )
     return (
         f"{folder}: is no trace: there is no {RUN_FILE}; "
         "`purgatory simulate SCENARIO --trace DIR` writes one"
@@ -231,7 +240,8 @@ def read_json_tables(folder: Path, table: str, notes: list[str]) -> list[pa.Tabl
         notes: receives the parts that are left out, and why.
     """
     kinds = _KINDS[table]
-    reader = JsonLines(kinds, {name: Source(name) for name in kinds})
+    sources = {name: Source(name, is_time=name.endswith("_us")) for name in kinds}
+    reader = JsonLines(kinds, sources)
     tables = []
     for path in json_files(folder, table):
         try:
@@ -263,8 +273,10 @@ def _valid_lines(reader: JsonLines, path: Path, notes: list[str]) -> list[pa.Tab
 
 
 def _reason(rejected: pa.Table) -> str:
-    row = rejected.slice(0, 1).select(["_line", "_torn", "_wrong"]).to_pylist()[0]
-    description = "is no JSON object" if row["_torn"] else f"has a {row['_wrong']} of another type"
+    row = rejected.slice(0, 1).select(["_line", "_torn", "_wrong", "_value"]).to_pylist()[0]
+    description = "is no JSON object"
+    if not row["_torn"]:
+        description = f'has a {row["_wrong"]} of another type, "{row["_value"][:_MOST_SHOWN]}"'
     return f"line {row['_line']:,} {description}"
 
 

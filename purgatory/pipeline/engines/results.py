@@ -98,6 +98,7 @@ class JobResults:
         quarantine: the number of `rows`, and of whole `files`, by `table` and `reason`.
         bad_rows: the number of quarantined rows by run.
         left_out: the same by `run_id`, `table` and `reason`, as `quarantine` has them.
+        tables: the tables of which each run has rows.
         report: the page, if the job writes one.
     """
 
@@ -109,6 +110,7 @@ class JobResults:
     bad_rows: Mapping[str, int] = field(default_factory=dict)
     report: OutputFolder | Uri | None = None
     left_out: Sequence[Row] = ()
+    tables: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def run_ids(self) -> list[str]:
@@ -117,7 +119,7 @@ class JobResults:
 
     @property
     def incomplete(self) -> list[str]:
-        """The runs that were interrupted."""
+        """The runs that were interrupted, or of which files are missing or left out."""
         return [run["run_id"] for run in self.runs if not run["complete"]]
 
     def page(self) -> Results:

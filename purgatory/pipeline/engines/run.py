@@ -130,7 +130,14 @@ def run_opened(
                 truncated.append(name)
             rows[name] = selected[: view.most]
     results = JobResults(
-        job, runs, rows, truncated, check.counts(), check.by_run(), left_out=check.left_out()
+        job,
+        runs,
+        rows,
+        truncated,
+        check.counts(),
+        check.by_run(),
+        left_out=check.left_out(),
+        tables={trace.run_id: trace.tables_with_rows for trace in traces},
     )
     if not job.always_page:
         return results

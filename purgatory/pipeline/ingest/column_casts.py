@@ -24,6 +24,14 @@ JSON_OPTIONS = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 TIMESTAMP = "timestamp"
 """The type of a point in time, which is read as microseconds since 1970."""
 
+TIMESTAMP_NANOS = "timestamp in nanoseconds"
+"""The same, as pandas writes it: Spark reads it as a number alone, with the setting below."""
+
+DECIMAL = "decimal("
+"""The beginning of a decimal type, such as a database has for numbers of many digits."""
+
+NANOS_AS_LONG = "spark.sql.legacy.parquet.nanosAsLong"
+
 ISO_TIME = (
     "(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
     "([T ]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9]([.][0-9]+)?)?"
@@ -51,14 +59,15 @@ _SUSPECT = r"^(true|false|\[.*|\{.*|-?[0-9][-+.0-9eE]*)$"
 class Cell:
     """One column: the SQL of its value, and the SQL that is true where a value does not fit.
 
-    Of an id that may be a text, `text` is the SQL of the text; `right` follows the message about a
-    value that does not fit.
+    Of an id that may be a text, `text` is the SQL of the text. Of a value that does not fit,
+    `shown` is the SQL of its text, if it has one, and `right` the words for one that would.
     """
 
     value: str
     wrong: str = "false"
     text: str | None = None
     right: str = ""
+    shown: str | None = None
 
 
 @dataclass(frozen=True)
@@ -139,8 +148,25 @@ def translated_cell(text: str, source: Source, kind: str, dialect: Dialect = SPA
         _cases(text, values, original, dialect),
         f"({text} IS NOT NULL AND {text} NOT IN ({known}) AND {original} IS NULL)",
         _cases(text, texts, text, dialect) if source.is_id else None,
-        f" (none of the mapping: {names})",
+        f"{right_values(source, kind)}, or one of the mapping: {names}",
+        text,
     )
+
+
+def right_values(source: Source, kind: str) -> str:
+    """The values that fit a column, in words; they go into an SQL text as they are."""
+    if source.is_time:
+        return "microseconds, or a time such as 2026-11-01T12:00:00.5Z or 2026-11-01 13:00:00+01"
+    if source.is_id:
+        return "a text, or a whole number of 64 bits"
+    if kind.startswith("array"):
+        return 'a list of texts, such as ["orders-0"]'
+    return {"string": "a text", "boolean": "true or false"}.get(kind) or (
+        f"a whole number of {_BITS[kind]} bits"
+    )
+
+
+_BITS = {"int": 32, "bigint": 64}
 
 
 def _cases(text: str, then: Mapping[str, str], otherwise: str, dialect: Dialect) -> str:
@@ -183,13 +209,15 @@ def parquet_cell(
         return id_cell(column)
     if file_kind == kind:
         return Cell(column)
-    if file_kind == TIMESTAMP:
+    if file_kind in (TIMESTAMP, TIMESTAMP_NANOS):
         return Cell(f"unix_micros({column})")
     number = f"TRY_CAST({column} AS {dialect.type(kind)})"
     if file_kind in ("float", "double"):
         exact = f"{number} = {column} AND abs({column}) <= {_MOST_EXACT}"
         number = f"CASE WHEN {exact} THEN {number} END"
-    return _typed_cell(column, number)
+    elif file_kind.startswith(DECIMAL):
+        number = f"CASE WHEN {number} = {column} THEN {number} END"
+    return _typed_cell(column, number, right_values(source, kind))
 
 
 def json_cell(source: Source, kind: str, row: str, line: str) -> Cell:
@@ -214,19 +242,35 @@ def json_cell(source: Source, kind: str, row: str, line: str) -> Cell:
         suspect = _SUSPECT.replace("\\", "\\\\")
         is_other = f"coalesce({variant_type} <> 'STRING', true)"
         wrong = f"CASE WHEN {text} RLIKE '{suspect}' THEN {is_other} END"
+        right = right_values(source, kind)
         if not source.is_id:
-            return Cell(text, f"coalesce({wrong}, false)")
+            return Cell(text, f"coalesce({wrong}, false)", right=right, shown=text)
         whole = f"CAST(try_cast({text} AS bigint) AS string) = {text}"
         wrong = f"CASE WHEN {whole} THEN false ELSE {wrong} END"
-        return replace(id_cell(text), wrong=f"coalesce({wrong}, false)")
+        wrong = f"coalesce({wrong}, false)"
+        return replace(id_cell(text), wrong=wrong, right=right, shown=text)
     if kind == "boolean":
-        return _typed_cell(text, f"CASE {text} WHEN 'true' THEN true WHEN 'false' THEN false END")
-    if kind.startswith("array"):
+        value = f"CASE {text} WHEN 'true' THEN true WHEN 'false' THEN false END"
+    elif kind.startswith("array"):
         array = f"from_json({text}, '{kind}', {_options()})"
-        return _typed_cell(text, f"CASE WHEN {text} LIKE '[%' THEN {array} END")
-    digits = f"regexp_replace({text}, {SPARK.literal(ZEROS + _END)}, '')"
-    number = f"try_cast({digits} AS {kind})"
-    return _typed_cell(text, _iso_micros(text, number) if source.is_time else number)
+        value = f"CASE WHEN {text} LIKE '[%' THEN {array} END"
+    else:
+        digits = f"regexp_replace({text}, {SPARK.literal(ZEROS + _END)}, '')"
+        number = f"try_cast({digits} AS {kind})"
+        value = _iso_micros(text, number) if source.is_time else number
+    return replace(_typed_cell(text, value, right_values(source, kind)), shown=text)
+
+
+def line_cell(name: str, kind: str, source: Source, dialect: Dialect = SPARK) -> Cell:
+    """A column of a `json_lines.Block`: `_wrong` names one of another type, `_value` has that."""
+    if source.name is None:
+        return constant(source, kind, dialect)
+    column = dialect.name(name)
+    if source.values is not None:
+        return translated_cell(column, source, kind, dialect)
+    cell = id_cell(column) if source.takes_texts else Cell(column)
+    is_wrong = f"coalesce(_wrong = {dialect.literal(name)}, false)"
+    return replace(cell, wrong=is_wrong, right=right_values(source, kind), shown="_value")
 
 
 def _iso_micros(text: str, otherwise: str) -> str:
@@ -247,5 +291,5 @@ def _options() -> str:
     return "map(" + ", ".join(f"'{name}', '{value}'" for name, value in JSON_OPTIONS.items()) + ")"
 
 
-def _typed_cell(source: str, value: str) -> Cell:
-    return Cell(value, f"({source} IS NOT NULL AND {value} IS NULL)")
+def _typed_cell(source: str, value: str, right: str) -> Cell:
+    return Cell(value, f"({source} IS NOT NULL AND {value} IS NULL)", right=right)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 
 import duckdb
@@ -20,14 +20,8 @@ import pyarrow as pa
 
 from purgatory.pipeline.engines.duckdb.sql_engine import make_table
 from purgatory.pipeline.errors import TraceError
-from purgatory.pipeline.ingest.column_casts import (
-    Cell,
-    constant,
-    id_cell,
-    same_number,
-    translated_cell,
-)
-from purgatory.pipeline.ingest.column_mapping import Source, sources_of
+from purgatory.pipeline.ingest.column_casts import line_cell, same_number
+from purgatory.pipeline.ingest.column_mapping import sources_of
 from purgatory.pipeline.ingest.json_lines import ARROW_KINDS, JsonLines
 from purgatory.pipeline.ingest.parquet_rows import (
     ARROW,
@@ -39,7 +33,6 @@ from purgatory.pipeline.ingest.parquet_rows import (
     insert_good,
     insert_texts,
     list_bad,
-    quoted_name,
     select_good,
 )
 from purgatory.pipeline.ingest.quarantine_rules import MOST_CONTENT
@@ -53,7 +46,6 @@ from purgatory.pipeline.ingest.trace_set import (
     first_error,
     quarantine_row,
 )
-from purgatory.pipeline.jobs.chain import literal
 from purgatory.trace.trace_schema import TABLES
 
 LEAST_IN_PLACE = 250_000
@@ -146,16 +138,6 @@ def _require_distinct_ids(connection: duckdb.DuckDBPyConnection) -> None:
         raise same_number(*same)
 
 
-def _json_cell(name: str, kind: str, source: Source) -> Cell:
-    """A column of a block of lines; `_wrong` marks values of a wrong type."""
-    if source.name is None:
-        return constant(source, kind, DUCKDB)
-    if source.values is not None:
-        return translated_cell(quoted_name(name), source, kind, DUCKDB)
-    cell = id_cell(quoted_name(name)) if source.takes_texts else Cell(quoted_name(name))
-    return replace(cell, wrong=f"_wrong IS NOT DISTINCT FROM {literal(name)}")
-
-
 @dataclass
 class _TraceTable:
     """Reads one table of one trace: into a table, or large files into the list of views."""
@@ -219,7 +201,7 @@ class _TraceTable:
 
     def _read_json(self, part: Part) -> None:
         cells = {
-            name: _json_cell(name, kind, self.sources[name])
+            name: line_cell(name, kind, self.sources[name], DUCKDB)
             for name, kind in TABLES[self.table].items()
         }
         rows = Rows(self.trace.run_id, ARROW, cells, torn="_torn")

@@ -14,8 +14,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.json as pj
@@ -23,6 +22,9 @@ import pyarrow.json as pj
 from purgatory.pipeline.ingest.column_casts import ZEROS
 from purgatory.pipeline.ingest.column_mapping import Source
 from purgatory.pipeline.ingest.plain_data import CSV_ENDINGS, csv_lines, iso_micros
+
+if TYPE_CHECKING:
+    from purgatory.pipeline.ingest.stores import TracePath
 
 _BITS = {"int": 31, "bigint": 63}
 _MOST_DIGITS = 1_000
@@ -52,25 +54,27 @@ class JsonCells:
             parse_float=_float, parse_int=_integer, parse_constant=_refuse
         )
 
-    def parse_line(self, line: bytes) -> tuple[list[Any] | None, str | None]:
-        """The values of a line, and the first column whose value is of another type.
+    def parse_line(self, line: bytes) -> tuple[list[Any] | None, str | None, str | None]:
+        """The values of a line, and the first column whose value is of another type, with that.
 
         There are no values where the line is not one object in JSON.
         """
         try:
             record = self._decoder.decode(line.decode("utf-8"))
         except (ValueError, RecursionError):
-            return None, None
+            return None, None, None
         if not isinstance(record, dict):
-            return None, None
-        values, wrong = [], None
+            return None, None, None
+        values, wrong, shown = [], None, None
         for name, kind, source in self._columns:
             field = None if source.name is None else record.get(source.name)
             value = None if field is None else self._cell(field, kind, source)
             if value is _WRONG:
-                value, wrong = None, wrong or name
+                if wrong is None:
+                    wrong, shown = name, _storable(_text(field))
+                value = None
             values.append(value)
-        return values, wrong
+        return values, wrong, shown
 
     def _cell(self, value: Any, kind: str, source: Source) -> Any:
         if source.values is not None:
@@ -144,6 +148,8 @@ def _text(value: Any) -> str:
     """A value as text: a text unchanged, any other value in JSON."""
     if isinstance(value, str):
         return value
+    if isinstance(value, _Float):
+        return value.text
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -170,7 +176,10 @@ ARROW_KINDS = {
 
 @dataclass(frozen=True)
 class Block:
-    """Some lines of a file: their columns with `_line`, `_torn` and `_wrong`, and their text."""
+    """Some lines of a file, and their columns.
+
+    With `_line`, `_torn`, `_wrong` (the first column of another type) and its `_value` as text.
+    """
 
     columns: pa.Table
     first: int
@@ -232,7 +241,13 @@ class JsonLines:
             for fields in (numbers, texts, numbers | times, texts | times)[: 4 if times else 2]
         ]
 
-    def blocks(self, path: Path) -> Iterator[Block]:
+    @property
+    def schema(self) -> pa.Schema:
+        """That of the columns of a block."""
+        added = {"_torn": pa.bool_(), "_wrong": pa.string(), "_value": pa.string()}
+        return pa.schema([*self._schema, *added.items(), ("_line", pa.int64())])
+
+    def blocks(self, path: TracePath) -> Iterator[Block]:
         """The lines of a file, which is read in pieces; empty lines are no rows."""
         first = 1
         csv = path.name.endswith(CSV_ENDINGS)
@@ -251,9 +266,9 @@ class JsonLines:
         columns = self._plain_columns(lines) if self._plain else None
         if columns is not None:
             torn = pa.repeat(pa.scalar(False), len(lines))
-            wrong = pa.nulls(len(lines), pa.string())
-            table = pa.Table.from_arrays(columns, schema=self._schema)
-            yield table.append_column("_torn", torn).append_column("_wrong", wrong)
+            none = pa.nulls(len(lines), pa.string())
+            table = pa.Table.from_arrays(columns, schema=self._schema).append_column("_torn", torn)
+            yield table.append_column("_wrong", none).append_column("_value", none)
         elif self._plain and len(lines) > _FEW_LINES:
             half = len(lines) // 2
             yield from self._tables(lines[:half])
@@ -301,10 +316,12 @@ class JsonLines:
     def _parse_rows(self, lines: Sequence[bytes]) -> pa.Table:
         rows: list[list[Any] | None] = []
         wrongs: list[str | None] = []
+        shown: list[str | None] = []
         for line in lines:
-            values, wrong = self._cells.parse_line(line)
+            values, wrong, value = self._cells.parse_line(line)
             rows.append(values)
             wrongs.append(wrong)
+            shown.append(value)
         none = [None] * len(self._schema)
         by_column = zip(*(none if row is None else row for row in rows), strict=True)
         columns = [
@@ -314,7 +331,8 @@ class JsonLines:
         torn = pa.array([row is None for row in rows], pa.bool_())
         table = pa.Table.from_arrays(columns, schema=self._schema)
         table = table.append_column("_torn", torn)
-        return table.append_column("_wrong", pa.array(wrongs, pa.string()))
+        table = table.append_column("_wrong", pa.array(wrongs, pa.string()))
+        return table.append_column("_value", pa.array(shown, pa.string()))
 
 
 def _may_be_plain(lines: Sequence[bytes], text: bytes) -> bool:
@@ -328,9 +346,9 @@ def _may_be_plain(lines: Sequence[bytes], text: bytes) -> bool:
     )
 
 
-def _line_blocks(path: Path) -> Iterator[list[bytes]]:
+def _line_blocks(path: TracePath) -> Iterator[list[bytes]]:
     """All lines of a file, in pieces of some megabytes."""
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+    with path.open("rb") as raw, gzip.open(raw) if path.name.endswith(".gz") else raw as file:
         pieces = [file.read(_BLOCK_BYTES).removeprefix(_BOM)]
         while block := file.read(_BLOCK_BYTES):
             head, newline, tail = block.rpartition(b"\n")

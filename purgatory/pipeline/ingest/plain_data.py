@@ -14,8 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from io import TextIOWrapper
-from itertools import islice
-from pathlib import Path
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from purgatory.pipeline.ingest.column_casts import ISO_TIME, ZEROS
@@ -175,17 +174,17 @@ def peek_csv(path: TracePath, column: str | None) -> tuple[list[str], object]:
         OSError, EOFError, csv.Error: the file can't be read.
     """
     with _csv_text(path) as file:
-        rows = csv.reader(file)
+        rows = _csv_rows(file)
         names = next(rows, [])
         if any("\ud800" <= letter <= "\udfff" for letter in "".join(names)):
-            raise csv.Error("the names in its first line are no text in UTF-8")
+            raise csv.Error("its first line is no text in UTF-8: save it so")
         index = names.index(column) if column in names else len(names)
         values = ("".join(row[index : index + 1]) for row in islice(rows, _FIRST_LINES))
         return names, next(filter(None, values), None)
 
 
 def csv_lines(
-    path: Path,
+    path: TracePath,
     texts: frozenset[str] = frozenset(),
     times: frozenset[str] = frozenset(),
     numbers: frozenset[str] = frozenset(),
@@ -200,7 +199,7 @@ def csv_lines(
             empty cells.
     """
     with _csv_text(path) as file:
-        rows = csv.reader(file)
+        rows = _csv_rows(file)
         names = next(rows, [])
         lines = [b""]  # the names' line, which is no row
         for row in rows:
@@ -221,6 +220,13 @@ def _csv_text(path: TracePath) -> Iterator[TextIOWrapper]:
         TextIOWrapper(content, encoding="utf-8-sig", errors=_AS_IS, newline="") as text,
     ):
         yield text
+
+
+def _csv_rows(file: TextIOWrapper) -> Iterator[list[str]]:
+    """The rows; between their cells are commas, or what the first line has instead of them."""
+    first = file.readline()
+    others = (mark for mark in ";\t|" if mark in first and "," not in first)
+    return csv.reader(chain([first] if first else [], file), delimiter=next(others, ","))
 
 
 def _json_line(

@@ -4,9 +4,9 @@ The reasons of a table are its `RULES`, behind those of all tables; the first th
 Files that can't be read (`trace_set`), streams (`stream/windows.sql`) and changes (`cdc.errors`)
 have their own.
 
-A row has the columns of its table, and some of its own: `_torn`, `_wrong` (the first column whose
-value is of another type, or null) and `_run` (the run of its folder). Names stand in backticks, as
-Spark has them.
+A row has the columns of its table, and some of its own: `_torn`, `_wrong` (of the first value that
+does not fit its column, what it is and must be, or null) and `_run` (the run of its folder). Names
+stand in backticks, as Spark has them.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ OTHER_RUN = "row of another run"
 
 MOST_CONTENT = 2_000
 """The characters of a bad row, and of its detail, that are kept."""
+
+_MOST_SHOWN = 60
+"""The characters of a value that a detail shows."""
 
 
 def derived_columns(table: str) -> dict[str, str]:
@@ -45,13 +48,25 @@ def detail_sql(table: str) -> str:
 
 
 def first_wrong_sql(cells: Mapping[str, Cell]) -> str:
-    """The name of the first column whose value does not fit, or null."""
+    """What the first value that does not fit its column is, and must be; or null."""
     checks = [
-        (cell.wrong, _text(name + cell.right))
+        (
+            cell.wrong,
+            _text(f"{name} must be {cell.right}")
+            if cell.shown is None
+            else f"concat('{name} is ', {_shown(cell.shown)}, ', and must be {cell.right}')",
+        )
         for name, cell in cells.items()
         if cell.wrong != "false"
     ]
     return _first(checks) if checks else "cast(NULL AS string)"
+
+
+def _shown(text: str) -> str:
+    """SQL: the beginning of a text, in quotes; a list or an object is left out of it."""
+    first = f"substring({text}, 1, 1)"
+    shown = f"CASE WHEN {first} IN ('[', '{{') THEN concat({first}, '...') ELSE {text} END"
+    return f"concat('\"', substring({shown}, 1, {_MOST_SHOWN}), '\"')"
 
 
 def _first(cases: Iterator[tuple[str, str]] | list[tuple[str, str]]) -> str:
@@ -64,9 +79,7 @@ def _rules(table: str) -> Iterator[Rule]:
         "_torn",
         _text("is no object in a line of JSON, or no row of CSV with all cells, in UTF-8"),
     )
-    yield Rule(
-        WRONG_TYPE, "_wrong IS NOT NULL", "concat(_wrong, ' is of another type, or out of bounds')"
-    )
+    yield Rule(WRONG_TYPE, "_wrong IS NOT NULL", "_wrong")
     yield Rule(
         OTHER_RUN,
         "run_id IS DISTINCT FROM _run",

@@ -8,29 +8,35 @@ is looked up by its path, in a table that is sent to all tasks.
 from __future__ import annotations
 
 import os
+import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from itertools import count
 from os import PathLike
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import quote
 
 from pyspark.sql import DataFrame, SparkSession
 
-from purgatory.pipeline.engines.spark.connect import local_table
+from purgatory.pipeline.engines.spark.connect import is_connect, local_table
 from purgatory.pipeline.engines.spark.job_threads import job_threads
+from purgatory.pipeline.engines.spark.session import is_on_loopback
 from purgatory.pipeline.errors import TraceError
 from purgatory.pipeline.ingest.column_casts import (
     JSON_OPTIONS,
+    NANOS_AS_LONG,
     SPARK,
+    TIMESTAMP_NANOS,
     Cell,
     backquoted,
     has_texts,
     id_text_pairs,
     json_cell,
+    line_cell,
     parquet_cell,
     same_number,
 )
@@ -49,6 +55,7 @@ from purgatory.pipeline.ingest.quarantine_rules import (
     first_wrong_sql,
     reason_sql,
 )
+from purgatory.pipeline.ingest.spark_copies import has_csv, with_copies
 from purgatory.pipeline.ingest.stores import TracePath, parse_location, resolve_locations
 from purgatory.pipeline.ingest.trace_set import (
     FIRST_BAD_ROWS,
@@ -85,6 +92,9 @@ _TEXTS: Mapping[str, Callable[[Mapping[str, Cell]], str]] = {
 }
 """The columns of a row beside those of its table."""
 
+_NANOS = "timestamp_micros(({0} - pmod({0}, 1000)) DIV 1000)"
+"""SQL: a time from its nanoseconds since 1970."""
+
 _numbers = count(1)
 """The numbers of the temporary views of files, which make their names unique."""
 
@@ -94,13 +104,21 @@ _Kinds = tuple[tuple[str, str], ...] | None
 
 @dataclass(frozen=True)
 class _Files:
-    """Files that are read together: their columns' kinds (None for lines of JSON) and sources, and
-    the run of each.
+    """Files that are read together: their columns' kinds (None for lines of JSON) and sources.
+
+    `run_of` has the run of each, `copied` of each copy of CSV the file itself; other files are read
+    in their places.
     """
 
     kinds: _Kinds
     sources: Mapping[str, Source]
-    run_of: dict[TracePath, str]
+    run_of: dict[TracePath, str] = field(default_factory=dict)
+    copied: dict[TracePath, TracePath] = field(default_factory=dict)
+
+    @property
+    def has_lines(self) -> bool:
+        """Whether they are lines of JSON, which Spark parses."""
+        return self.kinds is None and not self.copied
 
     @property
     def only_run(self) -> str | None:
@@ -125,24 +143,33 @@ class TableRows:
         for trace in traces:
             sources = sources_of(table, trace.mapping)
             for part in trace.files[table]:
-                if part.path.name.endswith(CSV_ENDINGS):
-                    raise TraceError(f"{part.path}: Spark reads no CSV: take --engine duckdb")
+                if part.path.name.endswith(CSV_ENDINGS) and part.copy is None:
+                    raise TraceError(
+                        f"{part.path}: CSV is read by a Spark of this machine alone: write it as "
+                        "Parquet or lines of JSON, or take --master local[*] or --engine duckdb"
+                    )
                 if part.twin is not None:
                     _check_case(session, part.path, part.twin)
-                self._files_of(part.kinds, sources).run_of[part.path] = trace.run_id
+                if any(kind == TIMESTAMP_NANOS for _, kind in part.kinds or ()):
+                    _check_nanos(session, part.path)
+                path = part.path if part.copy is None else part.copy
+                files = self._files_of(part.kinds, sources, is_copied=part.copy is not None)
+                files.run_of[path] = trace.run_id
+                if part.copy is not None:
+                    files.copied[path] = part.path
 
-    def _files_of(self, kinds: _Kinds, sources: Mapping[str, Source]) -> _Files:
+    def _files_of(self, kinds: _Kinds, sources: Mapping[str, Source], *, is_copied: bool) -> _Files:
         """The files of these columns. O(kinds of files)."""
         for files in self._files:
-            if (files.kinds, files.sources) == (kinds, sources):
+            if (files.kinds, files.sources, bool(files.copied)) == (kinds, sources, is_copied):
                 return files
-        self._files.append(_Files(kinds, sources, {}))
+        self._files.append(_Files(kinds, sources))
         return self._files[-1]
 
     @property
     def has_json(self) -> bool:
         """Whether some files are lines of JSON, which are parsed each time that they are read."""
-        return any(files.kinds is None for files in self._files)
+        return any(files.has_lines for files in self._files)
 
     def good(self, *, is_clean: bool = False) -> DataFrame:
         """The good rows, with the columns of the schema.
@@ -199,7 +226,7 @@ class TableRows:
     def _bad(self) -> Iterator[DataFrame]:
         for files in self._files:
             rows = self._sql(f"SELECT * FROM ({self._rows(files, True)}) WHERE _reason IS NOT NULL")
-            if files.kinds is None:
+            if files.has_lines:
                 rows = _with_line_numbers(rows, self._raw(files, True))
             yield rows.selectExpr(
                 "_run AS run_id",
@@ -215,7 +242,7 @@ class TableRows:
     def _raw(self, files: _Files, with_location: bool) -> DataFrame:
         """The rows as they are in the files; if `with_location`, with file, line and content."""
         paths = [spark_path(path) for path in files.run_of]
-        if files.kinds is None:
+        if files.has_lines:
             raw = self._session.read.option("lineSep", "\n").text(paths)
             return raw.selectExpr(
                 "value AS _text",
@@ -223,8 +250,18 @@ class TableRows:
                 "_metadata.file_block_start AS _block",
                 "monotonically_increasing_id() AS _id",
             )
-        columns = [backquoted(name) for name, _ in files.kinds]
-        kinds = spark_columns(dict(files.kinds))
+        if files.kinds is None:
+            return self._session.read.parquet(*paths).selectExpr("*", "_metadata.file_path AS _uri")
+        columns = [
+            f"{_NANOS.format(backquoted(name))} AS {backquoted(name)}"
+            if kind == TIMESTAMP_NANOS
+            else backquoted(name)
+            for name, kind in files.kinds
+        ]
+        in_files = {
+            name: "bigint" if kind == TIMESTAMP_NANOS else kind for name, kind in files.kinds
+        }
+        kinds = spark_columns(in_files)
         # A file without any column of its own has rows nevertheless.
         raw = self._session.read.schema(kinds or "_none int").parquet(*paths)
         location = []
@@ -233,7 +270,8 @@ class TableRows:
         if with_location:
             content = f"to_json(struct({', '.join(columns)}))" if columns else "'{}'"
             location += [f"{content} AS _content", "_metadata.row_index + 1 AS _line"]
-        return raw.selectExpr("*", *location) if location else raw
+        has_nanos = TIMESTAMP_NANOS in dict(files.kinds).values()
+        return raw.selectExpr(*columns, *location) if location or has_nanos else raw
 
     def _rows(self, files: _Files, with_location: bool = False, extra: Sequence[str] = ()) -> str:
         """The SQL of all rows with the columns of the schema, `_reason`, `_run` and their place.
@@ -250,10 +288,16 @@ class TableRows:
         view = f"purgatory_files_{next(_numbers)}"
         self._raw(files, with_location).createOrReplaceTempView(view)
         torn, origin, place = "false", view, ["_content", "_line"]
-        if files.kinds is None:
+        if files.has_lines:
             place = ["_content", "_block", "_id"]
             origin, cells = self._parsed(view, files.sources)
             torn = "_row IS NULL"
+        elif files.kinds is None:
+            torn = f"{view}._torn"
+            cells = {
+                name: line_cell(name, kind, files.sources[name])
+                for name, kind in TABLES[self._table].items()
+            }
         else:
             file_kinds = dict(files.kinds)
             cells = {
@@ -268,7 +312,7 @@ class TableRows:
             **{name: cell.value for name, cell in cells.items()},
         }
         names = list(map(backquoted, columns))
-        if files.kinds is None:
+        if files.has_lines:
             # One expression for all columns: from each of several, Spark derives conditions, twice
             # as many with each one that `_wrong` looks at; for lines of JSON that takes minutes.
             values = ", ".join(columns.values())
@@ -284,7 +328,9 @@ class TableRows:
         if has_uri:
             runs = f"purgatory_runs_{next(_numbers)}"
             uris = [
-                (uri, str(path), run) for path, run in files.run_of.items() for uri in _uris(path)
+                (uri, str(files.copied.get(path, path)), run)
+                for path, run in files.run_of.items()
+                for uri in _uris(path)
             ]
             local_table(self._session, uris, _FILES).createOrReplaceTempView(runs)
             rows = f"(SELECT /*+ broadcast(r) */ * FROM {rows} LEFT JOIN {runs} r USING (_uri))"
@@ -329,6 +375,11 @@ class TableRows:
         }
 
 
+def has_local_files(session: SparkSession) -> bool:
+    """Whether the driver and all executors have the files of this machine."""
+    return not is_connect(session) and is_on_loopback(str(session.sparkContext.master))
+
+
 def read_table(session: SparkSession, traces: Sequence[Trace], table: str) -> DataFrame:
     """The good rows of one table of traces. Lazy.
 
@@ -369,6 +420,15 @@ def _check_case(session: SparkSession, path: TracePath, twin: str) -> None:
         raise TraceError(
             f"{path}: the column {twin!r} has the name of another but for upper and lower case, "
             "which this session does not look at: set spark.sql.caseSensitive to true"
+        )
+
+
+def _check_nanos(session: SparkSession, path: TracePath) -> None:
+    """Refuse a session that reads no times in nanoseconds; those started here do."""
+    if session.conf.get(NANOS_AS_LONG) != "true":
+        raise TraceError(
+            f"{path}: has times in nanoseconds, which this session does not read: set "
+            f"{NANOS_AS_LONG} to true"
         )
 
 
@@ -492,7 +552,7 @@ def read_traces(
     """The tables of all traces in some folders.
 
     The folders and the parts' footers are read at once: O(parts). Rows are read when a result is
-    computed.
+    computed. CSV is read at once, into a temporary folder that goes with the session.
 
     Args:
         session: the caller's session.
@@ -511,6 +571,10 @@ def read_traces(
         lambda: HadoopFiles(session), [parse_location(os.fspath(root)) for root in roots]
     )
     trace_set = read_trace_set(locations, mapping_of(mapping), strict=strict)
+    if has_csv(trace_set) and has_local_files(session):
+        folder = TemporaryDirectory(prefix="purgatory-csv-", ignore_cleanup_errors=True)
+        weakref.finalize(session, folder.cleanup)
+        trace_set = with_copies(trace_set, Path(folder.name))
     tables = trace_tables(session, trace_set)
     if strict:
         tables.require_clean()

@@ -8,7 +8,7 @@ import json
 import os
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from fnmatch import filter as matching
 from pathlib import Path
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from purgatory.pipeline.errors import TraceError
-from purgatory.pipeline.ingest.column_casts import TIMESTAMP
+from purgatory.pipeline.ingest.column_casts import DECIMAL, TIMESTAMP, TIMESTAMP_NANOS
 from purgatory.pipeline.ingest.column_mapping import Source
 from purgatory.pipeline.ingest.plain_data import CSV_ENDINGS, json_columns, peek_csv
 from purgatory.pipeline.ingest.stores import TracePath
@@ -216,6 +216,7 @@ _UNREADABLE = (
 )
 _PARTS = "part-*.parquet"
 _CHUNK_BYTES = 1 << 20
+_HEAD_BYTES = 1 << 16
 
 _FLOATS = ("float", "double")  # as pandas has numbers beside missing ones
 _WHOLE = ("tinyint", "smallint", "int", "bigint", "decimal(20,0)")
@@ -254,6 +255,16 @@ class Part:
     def here(self) -> Path:
         """The path on this machine."""
         return Path(str(self.path)) if self.copy is None else self.copy
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it is known to have no rows; O(1)."""
+        if self.rows is not None or not isinstance(self.path, Path):
+            return self.rows == 0
+        with suppress(OSError), self.path.open("rb") as file:
+            lines = file.read(_HEAD_BYTES).strip().splitlines()
+            return len(lines) <= self.path.name.endswith(".csv")  # its first line has names
+        return False
 
 
 class PartError(TraceError):
@@ -294,6 +305,21 @@ def unreadable_files(folder: TracePath, table: str) -> list[TracePath]:
     return _in_order(path for path in files if path.name.endswith(_UNREADABLE) and path.is_file())
 
 
+def nested_files(folder: TracePath, table: str) -> list[TracePath]:
+    """The files of one table of plain data in folders within its folder, as Hive's partitions."""
+    top = folder / table
+    if not isinstance(top, Path):
+        return []
+    ends = (*PLAIN_ENDINGS, *JSON_ENDINGS)
+    return _in_order(
+        Path(inner) / name
+        for inner, _, names in os.walk(top)
+        if Path(inner) != top
+        for name in names
+        if name.endswith(ends)
+    )
+
+
 def _parts_of(folder: TracePath, endings: tuple[str, ...]) -> list[TracePath]:
     return [path for path in _listed(folder, "*") if path.name.endswith(endings)]
 
@@ -325,6 +351,8 @@ def read_part(path: TracePath, table: str, sources: Mapping[str, Source]) -> Par
     """
     if path.name.endswith((*JSON_ENDINGS, *CSV_ENDINGS)):
         _check_compression(path)
+        if path.name.endswith(CSV_ENDINGS):
+            _check_names(path)
         if path.name.endswith((".json", ".json.gz")) and _is_list(path):
             raise PartError(
                 f"{path}: is one list; write its objects in a line each, as to_json(path, "
@@ -404,11 +432,14 @@ def _check_kind(path: TracePath, source: Source, kind: str, found: str, rows: in
     if source.values is not None:
         is_right = is_right or found in (*_WHOLE, "boolean")
     elif kind in _WHOLE:
-        is_time = found == TIMESTAMP and source.is_time
-        is_right = is_right or found in (*_WHOLE, *_FLOATS) or is_time
+        is_time = found in (TIMESTAMP, TIMESTAMP_NANOS) and source.is_time
+        is_right = is_right or found in (*_WHOLE, *_FLOATS) or is_time or found.startswith(DECIMAL)
     if not is_right:
+        other = " or a timestamp" if source.is_time else " or string" if source.takes_texts else ""
         raise PartError(
-            f"{path}: the column {source.name!r} must be {kind}, and is {found}", "wrong type", rows
+            f"{path}: the column {source.name!r} must be {kind}{other}, and is {found}",
+            "wrong type",
+            rows,
         )
 
 
@@ -420,7 +451,7 @@ def _spark_kind(kind: pa.DataType) -> str:
     if pa.types.is_decimal128(kind):
         return f"decimal({kind.precision},{kind.scale})"
     if pa.types.is_timestamp(kind):
-        return TIMESTAMP
+        return TIMESTAMP_NANOS if kind.unit == "ns" else TIMESTAMP
     return _SPARK_KINDS.get(str(kind), str(kind))
 
 
@@ -436,6 +467,13 @@ def _check_compression(path: TracePath) -> None:
             while file.read(_CHUNK_BYTES):
                 pass
     except (OSError, EOFError, zlib.error) as error:
+        raise PartError(f"{path}: can't be read: {error}", "torn file") from error
+
+
+def _check_names(path: TracePath) -> None:
+    try:
+        peek_csv(path, None)
+    except (OSError, csv.Error) as error:
         raise PartError(f"{path}: can't be read: {error}", "torn file") from error
 
 

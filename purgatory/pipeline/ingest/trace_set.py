@@ -32,6 +32,7 @@ from purgatory.pipeline.ingest.trace_files import (
     PartError,
     TraceHead,
     json_files,
+    nested_files,
     parquet_files,
     peek,
     plain_files,
@@ -62,6 +63,13 @@ _A_TRACE = (
     f"a folder with {RUN_FILE}, or with plain data: sends and reads as .parquet, .csv, .json or "
     ".jsonl, each a file of that name or in a folder of it"
 )
+_FLATTEN = (
+    "write one file, with the columns that the folders name, such as by DuckDB's "
+    "COPY (FROM read_parquet('sends/**/*.parquet')) TO 'sends.parquet'"
+)
+UNFINISHED_FILE = "unfinished file"
+"""The reason of a part that an interrupted writer left."""
+
 _MOST_NAMES = 10
 _GLOB_CHARACTERS = re.compile(r"([\\*?\[\]{}])")
 _JSON_TABLES = frozenset(table + ending for table in TABLES for ending in JSON_ENDINGS)
@@ -100,6 +108,11 @@ class Trace(TraceHead):
     def parts(self) -> Mapping[str, Sequence[TracePath]]:
         """The paths of the files of each table."""
         return {table: [part.path for part in parts] for table, parts in self.files.items()}
+
+    @property
+    def tables_with_rows(self) -> list[str]:
+        """The tables that have a file with rows, as far as the first lines tell; O(parts)."""
+        return [name for name in TABLES if not all(part.is_empty for part in self.files[name])]
 
     @property
     def rows(self) -> Mapping[str, int]:
@@ -249,6 +262,7 @@ def _find_folders(root: TracePath) -> Iterator[TracePath]:
         raise TraceError(f"{root}: is a file; give its folder: a trace is {_A_TRACE}")
     found = False
     names: list[str] = []
+    nested: list[str] = []
     for name, subfolders, files in (
         os.walk(root, onerror=_raise) if isinstance(root, Path) else root.walk()
     ):
@@ -265,10 +279,14 @@ def _find_folders(root: TracePath) -> Iterator[TracePath]:
             found = True
             subfolders.clear()
             yield folder
+        nested += [name for name in sorted(TABLES.keys() & set(subfolders)) if not nested]
         subfolders.sort()
         names += sorted(files)[: _MOST_NAMES - len(names)]
     if not found:
-        has = f"; it has {', '.join(names)}" if names else ""
+        has = f"; it has {', '.join(dict.fromkeys(names))}" if names else ""
+        if names and nested:
+            within = "its files are in folders within, which are not read"
+            has += f" in {nested[0]}: {within}; {_FLATTEN}"
         raise TraceError(
             f"{root}: contains no trace ({_A_TRACE}){has}; "
             "write one with purgatory simulate --trace DIR"
@@ -301,6 +319,7 @@ def _read(
     written_elsewhere = any(json_paths.values())
     plain: dict[str, PlainTable] = {}
     unreadable: dict[str, list[TracePath]] = {}
+    nested: dict[str, list[TracePath]] = {}
     run_id = folder.name
     lost = False
     if not (folder / RUN_FILE).exists():
@@ -308,6 +327,7 @@ def _read(
         lost = bool(parquet_paths["operations"])
         parquet_paths = {table: listed(plain_files, table) for table in TABLES}
         unreadable = {table: listed(unreadable_files, table) for table in PLAIN_TABLES}
+        nested = {table: nested_files(folder, table) for table in TABLES}
         run_id, plain = _read_plain(folder, parquet_paths, json_paths, mapping)
         mapping = {
             **(mapping or {}),
@@ -344,6 +364,9 @@ def _read(
         for path in unreadable.get(table, ()):
             detail = f"{path}: is not read; write {table} as .parquet, .csv, .csv.gz or .jsonl"
             quarantine.add(QuarantinedFile(head.run_id, table, path, "torn file", detail, None))
+        for path in nested.get(table, ()):
+            detail = f"{path}: is in a folder within that of {table}, which is not read; {_FLATTEN}"
+            quarantine.add(QuarantinedFile(head.run_id, table, path, "nested file", detail, None))
     lacking = {table: one.lacking for table, one in plain.items() if one.lacking}
     trace = Trace(**vars(head), folder=folder, files=files, mapping=mapping or {}, lacking=lacking)
     for table in TABLES:
@@ -379,7 +402,7 @@ def _read_plain(
     return run_id, {
         table: plain_table(table, names, mapping, in_lines=not parquet_paths[table])
         for table, names in columns.items()
-        if names and table in PLAIN_TABLES
+        if names and (table in PLAIN_TABLES or parquet_paths[table])
     }
 
 
@@ -416,7 +439,7 @@ def _check_whole(
     ]
     for path in unfinished_files(trace.folder, table):
         detail = f"{path}: is not finished: its writer was interrupted"
-        quarantine.add(QuarantinedFile(trace.run_id, table, path, "unfinished file", detail, None))
+        quarantine.add(QuarantinedFile(trace.run_id, table, path, UNFINISHED_FILE, detail, None))
     problem = _missing_part(trace, table, written_elsewhere, quarantined)
     if problem is not None:
         path, reason, detail = problem
@@ -583,6 +606,15 @@ class RowCheck:
         for file in self.quarantined:
             runs[file.run_id] += 1 if file.rows is None else file.rows
         return dict(runs)
+
+
+def is_interrupted(left_out: Sequence[Row]) -> bool:
+    """Whether an incomplete run broke off, by its rows of `RowCheck.left_out`.
+
+    Else files of it are missing, or left out.
+    """
+    reasons = {row["reason"] for row in left_out if row["files"]}
+    return not reasons or UNFINISHED_FILE in reasons
 
 
 def quarantine_lines(counts: Sequence[Row]) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from html import escape
 
+from purgatory.pipeline.ingest.trace_set import is_interrupted
 from purgatory.pipeline.jobs.audit.basis import nothing_judged
 from purgatory.pipeline.report.page import PagePart
 from purgatory.pipeline.report.sentences import (
@@ -95,6 +96,14 @@ def findings(results: Results) -> list[Finding]:
 
 def _incomplete(run: Row, results: Results) -> Iterator[Finding]:
     if run["complete"]:
+        return
+    if not is_interrupted(results.left_out):
+        yield Finding(
+            "The trace is incomplete: files of it are missing, or left out.",
+            Severity.INCOMPLETE,
+            "runs",
+            headline="the trace is incomplete",
+        )
         return
     lacking = "records that were sent or read after it broke off are missing."
     if results.waits or results.peaks or not results.audit:

@@ -13,9 +13,11 @@ from pyspark.sql import SparkSession
 
 from purgatory.pipeline.ingest.column_mapping import ColumnMapping, parse_mapping, read_mapping
 from purgatory.pipeline.ingest.duckdb_reader import read_tables, require_none
+from purgatory.pipeline.ingest.spark_copies import with_copies
 from purgatory.pipeline.ingest.spark_reader import TableRows, TraceTables, check_rows, read_traces
 from purgatory.pipeline.ingest.trace_set import read_trace_set
 from purgatory.pipeline.result_rows import Row
+from purgatory.pipeline.signals import working_folder
 from purgatory.trace.trace_schema import TABLES
 
 Rows = list[dict[str, Any]]
@@ -59,11 +61,10 @@ class ReadingSpark(ReadingEngine):
         roots, read = _asked(paths, mapping)
         trace_set = read_trace_set(roots, read, strict=strict)
         found: TraceTables = read_traces(self.session, paths, mapping, strict=strict)
-        check = check_rows(
-            self.session,
-            trace_set,
-            {name: TableRows(self.session, trace_set.traces, name) for name in TABLES},
-        )
+        with working_folder("csv-") as folder:
+            copied = with_copies(trace_set, folder)
+            table_rows = {name: TableRows(self.session, copied.traces, name) for name in TABLES}
+            check = check_rows(self.session, copied, table_rows)
         return FoundRows(
             lambda table: getattr(found, table).toArrow().to_pylist(),
             sorted(found.quarantine.toArrow().to_pylist(), key=_place),

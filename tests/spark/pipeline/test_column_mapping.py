@@ -172,17 +172,17 @@ def test_values_are_read_by_mapped_words(
     ]
     bad = [row for row in found.quarantine if row["table"] == "sends"]
     right = ", and must be ok, fail or unknown: values in a mapping translate others"
-    none = "acks (none of the mapping: all) is of another type, or out of bounds"
+    whole = "and must be a whole number of 32 bits, or one of the mapping: all"
     assert [(row["line"], row["reason"], row["detail"]) for row in bad] == [
         (4, "unknown value", f"outcome is INFO{right}"),
         (5, "unknown value", f"outcome is {right}"),
-        (6, "wrong type", none),
+        (6, "wrong type", f'acks is "01", {whole}'),
         (
             7,
             "unknown value",
             "acks is 3, and must be 0, 1 or -1: values in a mapping translate others",
         ),
-        (8, "wrong type", none),
+        (8, "wrong type", f'acks is "all ", {whole}'),
         (9, "missing column", "outcome is not there"),
     ]
 

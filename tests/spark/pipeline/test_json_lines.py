@@ -21,17 +21,17 @@ KINDS = TABLES["operations"]
 SOURCES = sources_of("operations", None)
 
 
-def _read(path: Path) -> list[tuple[int, Any, str | None]]:
-    """The number, the values and the wrong column of each line."""
+def _read(path: Path) -> list[tuple[int, Any, str | None, str | None]]:
+    """The number, the values, the wrong column of each line, and what that has."""
     rows = []
     for block in JsonLines(KINDS, SOURCES).blocks(path):
         for row in block.columns.to_pylist():
             values = None if row["_torn"] else [row[name] for name in KINDS]
-            rows.append((row["_line"], values, row["_wrong"]))
+            rows.append((row["_line"], values, row["_wrong"], row["_value"]))
     return rows
 
 
-def _one_by_one(lines: list[bytes]) -> list[tuple[int, Any, str | None]]:
+def _one_by_one(lines: list[bytes]) -> list[tuple[int, Any, str | None, str | None]]:
     cells = JsonCells(KINDS, SOURCES)
     return [
         (number, *cells.parse_line(line))
@@ -97,7 +97,7 @@ def test_objects_and_lines_that_do_not_match_are_bad_rows(tmp_path: Path) -> Non
     lines = [b'{"broker": 1}{"broker": 2}', b'{"more": {}', b', "broker": 3}', b'{"a":[{}', b"{}]}"]
     for count in range(1, 6):
         rows = _read(_write(tmp_path, lines[:count]))
-        assert rows == [(number, None, None) for number in range(1, count + 1)]
+        assert rows == [(number, None, None, None) for number in range(1, count + 1)]
 
 
 @pytest.mark.parametrize("block_bytes", [1, 7, 100, 5_000])

@@ -308,7 +308,9 @@ def test_unreadable_files_are_quarantined_as_a_whole(
     assert list(counts) == sorted(counts, key=lambda key: (key[0] or "", key[1]))
     assert counts[("operations", "wrong type")] == (2, 1)
     assert counts[("reads", "torn file")] == (0, 1)
-    with pytest.raises(TraceError, match="the column 'end_us' must be bigint, and is string"):
+    with pytest.raises(
+        TraceError, match="the column 'end_us' must be bigint or a timestamp, and is string"
+    ):
         reader.read(tmp_path / "traces", strict=True)
 
 

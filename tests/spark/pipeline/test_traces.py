@@ -247,7 +247,9 @@ def test_column_of_another_type_is_refused(trace: Path) -> None:
     table = pq.read_table(part)
     at = table.column_names.index("wait_us")
     pq.write_table(table.set_column(at, "wait_us", table["wait_us"].cast(pa.string())), part)
-    with pytest.raises(TraceError, match="the column 'wait_us' must be bigint, and is string"):
+    with pytest.raises(
+        TraceError, match="the column 'wait_us' must be bigint or a timestamp, and is string"
+    ):
         read_trace(trace)
 
 

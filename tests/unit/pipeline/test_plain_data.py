@@ -178,7 +178,7 @@ def test_csv_may_have_long_cells(tmp_path: Path) -> None:
     [
         ("utf-8-sig", ["2 read,"]),
         ("latin-1", ["1 read,", "left out: 1 row (reads: torn line)"]),
-        ("utf-16", ["nothing was judged: 3 rows (reads: torn line)"]),
+        ("utf-16", ["nothing was judged: 1 file (reads: torn file)"]),
     ],
 )
 def test_row_of_csv_in_another_encoding_is_quarantined(
@@ -189,6 +189,36 @@ def test_row_of_csv_in_another_encoding_is_quarantined(
     path.write_bytes(path.read_text("utf-8").encode(encoding))
     basis = purgatory.audit(tmp_path).basis
     assert [part for part in told if part not in basis] == [], basis
+
+
+@pytest.mark.parametrize("mark", [";", "\t", "|"])
+def test_cells_of_csv_may_have_other_marks_between_them(mark: str, tmp_path: Path) -> None:
+    write_csv(tmp_path / "reads.csv", [PLACE, {**PLACE, "topic": "a,b", "offset": 1}])
+    text = (tmp_path / "reads.csv").read_text().replace('"', "")
+    lines = [line.replace(",", mark, line.count(",")) for line in text.splitlines()]
+    lines[2] = lines[2].replace(f"a{mark}b", "a,b")
+    (tmp_path / "reads.csv").write_text("\n".join(lines))
+    assert "2 read" in purgatory.audit(tmp_path).basis
+
+
+@pytest.mark.parametrize("inner", ["topic=orders/partition=0/data_0.parquet", "2026/11/1.csv"])
+def test_file_in_a_folder_of_a_table_is_left_out_by_name(inner: str, tmp_path: Path) -> None:
+    write_csv(tmp_path / "sends.csv", [PLACE])
+    path = tmp_path / "reads" / inner
+    path.parent.mkdir(parents=True)
+    WRITERS[path.suffix[1:]](path, [PLACE])
+    for beside in (False, True):
+        if beside:
+            write_csv(tmp_path / "reads" / "one.csv", [PLACE])
+        trace_set = read_trace_set([tmp_path])
+        [file] = trace_set.quarantined
+        assert (file.path, file.reason, file.table) == (path, "nested file", "reads")
+        assert "is in a folder within that of reads, which is not read" in file.detail
+        assert not trace_set.traces[0].complete
+    (tmp_path / "sends.csv").unlink()
+    (tmp_path / "reads" / "one.csv").unlink()
+    with pytest.raises(TraceError, match=r"contains no trace .* its files are in folders within"):
+        read_trace_set([tmp_path])
 
 
 def test_folder_without_a_trace_is_refused_with_its_files(tmp_path: Path) -> None:
@@ -266,6 +296,60 @@ def test_torn_row_of_csv_is_quarantined_by_its_line(tmp_path: Path, mapping: Pat
     assert "3 read" in found.basis
     assert "left out: 1 row (reads: torn line)" in found.basis
     assert found.count("lost_write") == 0
+
+
+OPERATION = {
+    "broker": 1,
+    "purgatory": "Poll",
+    "operation": 0,
+    "keys": 1,
+    "timeout_ms": 9,
+    "start_us": 5,
+    "end_us": 7,
+    "outcome": "completed",
+    "kind": "client",
+}
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_operations_need_no_run_as_the_folder_names_it(kind: str, tmp_path: Path) -> None:
+    WRITERS[kind](tmp_path / f"operations.{kind}", [OPERATION])
+    result = CliRunner().invoke(program, ["waits", str(tmp_path), "--engine", "duckdb"])
+    assert (result.exit_code, "Poll" in result.output) == (0, True), result.output
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_operations_that_lack_columns_are_left_out_by_those(kind: str, tmp_path: Path) -> None:
+    some = {name: OPERATION[name] for name in ("start_us", "end_us", "outcome")}
+    WRITERS[kind](tmp_path / f"operations.{kind}", [some])
+    result = CliRunner().invoke(program, ["waits", str(tmp_path), "--engine", "duckdb"])
+    assert result.exit_code == 3
+    output = " ".join(result.output.split())
+    assert "operations lacks broker; purgatory; operation; timeout_ms; kind" in output
+    assert "It has start_us, end_us, outcome: name them by --mapping" in output
+    assert "incomplete: files of this run are missing, or left out" in output
+    assert "interrupted" not in output
+
+
+@pytest.mark.parametrize(
+    ("job", "tables", "told"),
+    [
+        ("waits", ("sends", "reads"), "has sends and reads: purgatory audit judges those"),
+        ("occupancy", ("sends",), "has sends: purgatory audit judges those"),
+        ("audit", ("operations",), "has operations: purgatory waits and occupancy judge those"),
+    ],
+)
+def test_trace_without_the_tables_of_a_job_names_what_it_has(
+    job: str, tables: Sequence[str], told: str, tmp_path: Path
+) -> None:
+    for table in tables:
+        write_csv(tmp_path / f"{table}.csv", [OPERATION if table == "operations" else PLACE])
+    result = CliRunner().invoke(program, [job, str(tmp_path), "--engine", "duckdb"])
+    assert result.exit_code == 3
+    output = " ".join(result.output.split())
+    assert told in output
+    needed = "sends and reads" if job == "audit" else "the table operations"
+    assert f"{job} needs {needed}" in output
 
 
 def test_document_begins_with_data_of_ones_own(

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from purgatory import close_on_signals, metrics
 from purgatory.shared import PostgresRelay, RedisRelay, RelayError, SharedPurgatory, UnixRelay
 from purgatory.shared.shared_purgatory import ThreadedSharedPurgatory
 from tests.world.shared.misbehaving_relay import Hub, MisbehavingRelay
@@ -194,3 +195,16 @@ def test_threaded_purgatory_refuses_a_coroutine_function() -> None:
     relay = MisbehavingRelay(Hub(Random(0)), "relay")
     with pytest.raises(TypeError, match="read must be a plain function here"):
         ThreadedSharedPurgatory("Fetch", relay, read_later)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("function", [close_on_signals, metrics.register, metrics.unregister])
+def test_shared_purgatory_is_refused_where_its_local_is_due(
+    function: Callable[[Any], object],
+) -> None:
+    async def main() -> None:
+        relay = MisbehavingRelay(Hub(Random(0)), "relay")
+        async with SharedPurgatory("Jobs", relay, lambda keys: {}) as shared:
+            with pytest.raises(TypeError, match=r"no SharedPurgatory: give its \.local"):
+                function(shared)
+
+    asyncio.run(main())

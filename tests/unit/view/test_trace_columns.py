@@ -94,7 +94,7 @@ def test_unreadable_lines_are_skipped_with_a_note(tmp_path: Path) -> None:
     run.request_traces.latest(0, 5)
     assert run.trace.notes[:2] == [
         "operations.jsonl: 2 lines that can't be read are left out: "
-        "line 2 has a broker of another type.",
+        'line 2 has a broker of another type, "the first".',
         "1 row of operations that can't be right is left out.",
     ]
     assert run.trace.notes[-1] == (
@@ -103,6 +103,23 @@ def test_unreadable_lines_are_skipped_with_a_note(tmp_path: Path) -> None:
     assert run.trace.table("reads") is not None
     assert run.trace.notes[-1].startswith("reads.jsonl.gz is left out: ")
     assert len(run.state(2_000)["operations"]) == 2
+
+
+def test_times_in_lines_of_json_may_be_dates(tmp_path: Path) -> None:
+    noon = 1_793_534_400_000_000
+    times = {"start_us": "2026-11-01T12:00:00Z", "end_us": "2026-11-01 13:00:00.030+01:00"}
+    (tmp_path / "operations.jsonl").write_text(json.dumps({**OPERATION, **times}))
+    run = TracedRun(tmp_path)
+    assert run.end_us == noon + 30_000
+    assert [one[1] for one in run.state(noon + 1)["operations"]] == [1]
+    assert [note for note in run.about()["notes"] if "left out" in note] == []
+
+
+@pytest.mark.parametrize("name", ["operations.csv", "sends.parquet"])
+def test_error_of_plain_data_names_the_commands_that_read_it(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("")
+    with pytest.raises(ViewError, match=rf"has {name} without run.json: .* lines of JSON alone"):
+        TracedRun(tmp_path)
 
 
 def test_error_of_a_folder_without_a_trace_names_the_layout(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_records_with_acks_1_are_lost_with_their_broker() -> None:
             world.check_no_loss()
         message = str(caught.value)
         assert "lost_write in aiokafka-producer-" in message
-        assert ": 3 violation (no-loss expected, in spite of acks=1)" in message
+        assert ": 3 violations (no-loss expected, in spite of acks=1)" in message
         assert "send by aiokafka-producer-" in message
         with pytest.raises(AssertionError, match="check_exactly_once: broken"):
             world.check_exactly_once()

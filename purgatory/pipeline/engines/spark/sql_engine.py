@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from purgatory.pipeline.engines.spark.connect import local_table
 from purgatory.pipeline.engines.spark.job_threads import job_threads
+from purgatory.pipeline.ingest.column_casts import NANOS_AS_LONG
 from purgatory.pipeline.jobs.chain import Statement
 from purgatory.pipeline.jobs.macros import spark_macros
 
@@ -28,8 +29,9 @@ _MARKER = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
 SQL_SETTINGS = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.ansi.doubleQuotedIdentifiers": "true",
+    NANOS_AS_LONG: "true",
 }
-"""The settings with which Spark reads the jobs' SQL as DuckDB does."""
+"""The settings with which Spark reads the jobs' SQL, and Parquet, as DuckDB does."""
 
 
 class SparkEngine:

@@ -17,15 +17,16 @@ from purgatory.pipeline.engines.result_folder import (
     spark_output_path,
     uri_output_folder,
 )
-from purgatory.pipeline.engines.spark.connect import is_connect
-from purgatory.pipeline.engines.spark.session import is_on_loopback, spark_session
+from purgatory.pipeline.engines.spark.session import spark_session
 from purgatory.pipeline.engines.spark.sql_engine import SparkEngine, sql_settings
 from purgatory.pipeline.engines.traces import OpenedTraces
 from purgatory.pipeline.ingest.column_mapping import mapping_of
 from purgatory.pipeline.ingest.hadoop_files import HadoopFiles
+from purgatory.pipeline.ingest.spark_copies import with_copies
 from purgatory.pipeline.ingest.spark_reader import (
     TableRows,
     check_rows,
+    has_local_files,
     id_texts,
     quarantine_table,
     require_none,
@@ -50,15 +51,26 @@ class SparkReader:
         engine: gets the tables.
         trace_set: the traces.
         strict: stop at a bad row or file.
+        copies: an empty folder for copies of CSV, which Spark reads; None: no file may be CSV.
     """
 
-    def __init__(self, engine: SparkEngine, trace_set: TraceSet, *, strict: bool = False) -> None:
+    def __init__(
+        self,
+        engine: SparkEngine,
+        trace_set: TraceSet,
+        *,
+        strict: bool = False,
+        copies: Path | None = None,
+    ) -> None:
         self._engine = engine
+        self._copies = copies
         self._trace_set = trace_set
         self._strict = strict
         self._tables: Sequence[str] = ()
 
     def read(self, tables: Sequence[str], *, count: bool = True) -> RowCheck:
+        if self._copies is not None:
+            self._trace_set = with_copies(self._trace_set, self._copies, tables)
         session, traces = self._engine.session, self._trace_set.traces
         self._tables = tables
         table_rows = {name: TableRows(session, traces, name) for name in tables}
@@ -147,19 +159,22 @@ def opened_in(
         folder: the folder to write into; None: nothing is written.
         strict: stop at a bad row or file.
     """
-    with sql_settings(session), _tables_folder(session) as tables_folder:
-        engine = SparkEngine(session, tables_folder)
-        yield OpenedTraces(engine, SparkReader(engine, trace_set, strict=strict), trace_set, folder)
+    with sql_settings(session), _shared_folder(session) as shared:
+        engine = SparkEngine(session, None if shared is None else f"file:{shared}/tables")
+        copies = None if shared is None else shared / "csv"
+        reader = SparkReader(engine, trace_set, strict=strict, copies=copies)
+        yield OpenedTraces(engine, reader, trace_set, folder)
 
 
 @contextmanager
-def _tables_folder(session: SparkSession) -> Iterator[str | None]:
+def _shared_folder(session: SparkSession) -> Iterator[Path | None]:
     """A folder that the driver and all executors share; None where none is known."""
-    if is_connect(session) or not is_on_loopback(str(session.sparkContext.master)):
+    if not has_local_files(session):
         yield None
         return
     with working_folder("purgatory-tables-") as folder:
-        yield f"file:{folder}"
+        (folder / "csv").mkdir()
+        yield folder
 
 
 def _estimate_rows(trace_set: TraceSet, tables: Sequence[str]) -> int:

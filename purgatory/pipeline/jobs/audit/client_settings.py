@@ -146,7 +146,8 @@ def expectation_names(expect: str | Sequence[str]) -> Sequence[str]:
     names = [expect] if isinstance(expect, str) else list(expect)
     unknown = sorted({name for name in names if name not in EXPECTATIONS}, key=str)
     if unknown:
-        raise ValueError(f"nobody can expect {unknown[0]!r}; choose of {', '.join(EXPECTATIONS)}")
+        known = ", ".join(EXPECTATIONS)
+        raise ValueError(f"there is no expectation {unknown[0]!r}: there are {known}")
     return names
 
 

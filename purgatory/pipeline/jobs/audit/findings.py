@@ -54,7 +54,8 @@ class Finding:
     def __str__(self) -> str:
         by = f" ({self.setting})" if self.setting else ""
         of = f" in {self.group}" if self.group else ""
-        lines = [f"{self.anomaly}{of}: {self.count:,} {self.verdict}{by}"]
+        plural = "s" if self.verdict == "violation" and self.count != 1 else ""
+        lines = [f"{self.anomaly}{of}: {self.count:,} {self.verdict}{plural}{by}"]
         for witness in self.witnesses[:_MAX_WITNESSES]:
             lines.append(f"  {_location_text(witness)}")
             lines += [f"    {_event(event)}" for event in witness["events"][:_MAX_EVENTS]]
