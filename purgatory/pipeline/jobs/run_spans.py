@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
+
+from purgatory.pipeline.errors import TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,6 +21,11 @@ SPANS = {"run_id": "string", "end_us": "bigint", "width_us": "bigint"}
 
 WINDOWS = {"run_id": "string", "window_us": "bigint"}
 """The columns of a table of widths of windows, as the jobs on plotted runs read it."""
+
+_FIRST_DATE_US = 946_684_800_000_000
+"""The year 2000: no run lasts as long, so that a later time is a date."""
+
+_LAST_DATE_US = 253_402_300_799_000_000
 
 FAULTS = {
     "run_id": "string",
@@ -68,7 +76,18 @@ def span_rows(traces: Sequence[Trace], last_us: Mapping[str, int]) -> list[tuple
     Args:
         traces: the runs.
         last_us: the end of the last operation of each run.
+
+    Raises:
+        TraceError: an operation has a date, and no time since the start of its run.
     """
+    for run_id, end_us in last_us.items():
+        if end_us >= _FIRST_DATE_US:
+            date = datetime.fromtimestamp(min(end_us, _LAST_DATE_US) // 10**6, UTC)
+            raise TraceError(
+                f"run {run_id}: an operation ends at {end_us} us, which is {date:%Y-%m-%d %H:%M:%S}"
+                " UTC, and occupancy counts from the start of the run: subtract its start from "
+                "start_us and end_us (purgatory waits and audit take dates)"
+            )
     ends_us = {
         trace.run_id: max(us(trace.duration_ms), last_us.get(trace.run_id, -(2**62)))
         for trace in traces

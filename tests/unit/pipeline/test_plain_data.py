@@ -318,6 +318,21 @@ def test_operations_need_no_run_as_the_folder_names_it(kind: str, tmp_path: Path
     assert (result.exit_code, "Poll" in result.output) == (0, True), result.output
 
 
+@pytest.mark.parametrize("job", ["waits", "occupancy", "analyze"])
+def test_dates_are_refused_where_the_start_of_the_run_counts(job: str, tmp_path: Path) -> None:
+    dates = {"start_us": "2026-11-01T12:00:00Z", "end_us": "2026-11-01T12:00:00.002Z"}
+    trace, out = tmp_path / "trace", str(tmp_path / "out")
+    trace.mkdir()
+    write_csv(trace / "operations.csv", [OPERATION | dates])
+    result = CliRunner().invoke(program, [job, str(trace), "--engine", "duckdb", "--out", out])
+    if job == "waits":
+        assert (result.exit_code, "Poll" in result.output) == (0, True), result.output
+        return
+    assert result.exit_code == 2
+    assert "ends at 1793534400002000 us, which is 2026-11-01 12:00:00 UTC" in result.output
+    assert "subtract its start from start_us and end_us" in result.output
+
+
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
 def test_operations_that_lack_columns_are_left_out_by_those(kind: str, tmp_path: Path) -> None:
     some = {name: OPERATION[name] for name in ("start_us", "end_us", "outcome")}
