@@ -379,7 +379,7 @@ def _is_promised(copy: Copy, reason: str, detail: str, value: bytes | None, keyl
 
 def _table_of(value: bytes | None) -> str:
     found = re.search(rb'"table": ?"((?:[^"\\]|\\.)*)"', value or b"")
-    return found[1].decode().lower() if found else ""
+    return str(json.loads(b'"' + found[1] + b'"')).lower() if found else ""
 
 
 def _catalog(connection: Any, database: str) -> dict[str, list[SourceColumn]]:
