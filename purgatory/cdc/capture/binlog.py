@@ -47,7 +47,8 @@ from purgatory.cdc.capture.logged_statement import (
     read_statement,
     xa_id,
 )
-from purgatory.cdc.capture.records import Position, split_key_change
+from purgatory.cdc.capture.position import Position
+from purgatory.cdc.capture.records import split_key_change
 from purgatory.cdc.capture.renames import find_renamed
 from purgatory.cdc.capture.source import SourceAddress, TableFilter, cascade_reason, error_text
 from purgatory.cdc.capture.stream import (

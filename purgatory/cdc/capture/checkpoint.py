@@ -25,7 +25,8 @@ from confluent_kafka import (
 
 from purgatory.cdc.capture.errors import CaptureError, TransientCaptureError, cluster_error
 from purgatory.cdc.capture.kafka import KafkaSettings, positions_topic
-from purgatory.cdc.capture.records import Position, RecordPosition, json_text, parse_position
+from purgatory.cdc.capture.position import Position, RecordPosition, parse_position
+from purgatory.cdc.capture.records import json_text
 
 _HEARTBEAT = "heartbeat"
 """The type of a record that changes nothing."""

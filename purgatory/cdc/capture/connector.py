@@ -18,14 +18,9 @@ from purgatory.cdc.capture.kafka import (
     ensure_topics,
     largest_record_bytes,
 )
+from purgatory.cdc.capture.position import Position, RecordPosition
 from purgatory.cdc.capture.publisher import ChunkLimits, Publisher, Sender
-from purgatory.cdc.capture.records import (
-    CapturedRecord,
-    Position,
-    RecordPosition,
-    broadcast_record,
-    row_record,
-)
+from purgatory.cdc.capture.records import CapturedRecord, broadcast_record, row_record
 from purgatory.cdc.capture.snapshot import Resnapshots, Snapshot, table_records
 from purgatory.cdc.capture.source import (
     SourceAddress,

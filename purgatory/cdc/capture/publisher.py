@@ -33,7 +33,8 @@ from purgatory.cdc.capture.errors import (
     cluster_error,
 )
 from purgatory.cdc.capture.kafka import ClientErrors, positions_topic
-from purgatory.cdc.capture.records import CapturedRecord, Position, key_partition, with_partition
+from purgatory.cdc.capture.position import Position
+from purgatory.cdc.capture.records import CapturedRecord, key_partition, with_partition
 
 _RESPONSE_TIMEOUT_S = 300.0
 _STEP_S = 0.5

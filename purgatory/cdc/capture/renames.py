@@ -16,7 +16,7 @@ import pymysql
 
 from purgatory.cdc.capture.errors import source_error
 from purgatory.cdc.capture.logged_statement import Name, read_statement
-from purgatory.cdc.capture.records import Position
+from purgatory.cdc.capture.position import Position
 from purgatory.cdc.capture.source import SourceAddress, connect, current_position, error_text
 from purgatory.cdc.capture.stream import BinlogStream, ConnectionLostError, StatementEvent
 from purgatory.cdc.ddl.statements import Role, SchemaChange

@@ -28,14 +28,8 @@ import pymysql
 from pymysql.cursors import SSCursor
 
 from purgatory.cdc.capture.errors import CaptureError, TransientCaptureError, source_error
-from purgatory.cdc.capture.records import (
-    CapturedRecord,
-    Position,
-    RecordPosition,
-    RowChange,
-    broadcast_record,
-    row_record,
-)
+from purgatory.cdc.capture.position import Position, RecordPosition
+from purgatory.cdc.capture.records import CapturedRecord, RowChange, broadcast_record, row_record
 from purgatory.cdc.capture.source import (
     SourceAddress,
     TableDescription,

@@ -13,7 +13,7 @@ import pymysql
 
 from purgatory.cdc.capture.charsets import collation_charset
 from purgatory.cdc.capture.errors import CaptureError, source_error
-from purgatory.cdc.capture.records import Position
+from purgatory.cdc.capture.position import Position
 from purgatory.cdc.ddl.engines import MERGES, engine_reason
 from purgatory.cdc.ddl.statements import schema_changes
 from purgatory.settings.addresses import host_and_port

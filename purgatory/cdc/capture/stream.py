@@ -37,7 +37,7 @@ from pymysqlreplication.row_event import (
 )
 
 from purgatory.cdc.capture.errors import CaptureError, UnsupportedChangeError, source_error
-from purgatory.cdc.capture.records import Position
+from purgatory.cdc.capture.position import Position
 from purgatory.cdc.capture.source import SourceAddress, SourceConnection, error_text, is_mariadb
 
 QUERY, EXECUTE_LOAD = 0x02, 0x12

@@ -19,7 +19,7 @@ from urllib.parse import quote
 import pymysql
 import pytest
 
-from purgatory.cdc.capture.records import Position
+from purgatory.cdc.capture.position import Position
 from purgatory.cdc.capture.source import current_position
 from tests.databases.cdc.lasting_port import lasting_port
 

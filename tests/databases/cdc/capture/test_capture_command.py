@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from purgatory.cdc.capture import CaptureError, parse_source_address
-from purgatory.cdc.capture.records import Position, parse_position
+from purgatory.cdc.capture.position import Position, parse_position
 from purgatory.cli.exit_status import INVALID_CHANGE, INVALID_INPUT, TRANSIENT_FAILURE
 from purgatory.cli.main import main
 from tests.databases.cdc.capture.capturing import Capturing

@@ -25,7 +25,7 @@ from purgatory.cdc.capture import (
     parse_source_address,
 )
 from purgatory.cdc.capture.binlog import BinlogReader, Transaction
-from purgatory.cdc.capture.records import Position, parse_position
+from purgatory.cdc.capture.position import Position, parse_position
 from purgatory.cdc.capture.snapshot import Snapshot
 from purgatory.cdc.capture.source import TableFilter
 from purgatory.kafka import TopicPartition

@@ -10,7 +10,7 @@ from typing import Any
 import pymysql
 import pytest
 
-from purgatory.cdc.capture.records import Position
+from purgatory.cdc.capture.position import Position
 from purgatory.cdc.capture.source import current_position
 from purgatory.cdc.ddl.statements import (
     Role,
