@@ -79,6 +79,9 @@ has 8,192 pages at most.
 _OTHER_COLLECTOR = re.compile(r"-XX:\+Use\w*GC\b")
 _JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "PYSPARK_SUBMIT_ARGS")
 
+_TASK_THREADS = "Executor task "
+"""How the names of the threads begin that run tasks."""
+
 # The second logger is the one that Spark compares with the root before it prints on the terminal
 # that it sets a default log level.
 _LOG4J = """\
@@ -149,6 +152,7 @@ def spark_session(
         spark_errors(java, master),
         java.exit_errors(),
         cancel_jobs_on_signal(session),
+        stages_compiled_once(session),
         spark_progress(session, progress),
     ):
         yield session
@@ -287,6 +291,31 @@ def _ended_by_signals(java: JavaProcess) -> Iterator[None]:
     except BaseException:
         java.end()
         raise
+
+
+@contextmanager
+def stages_compiled_once(session: SparkSession) -> Iterator[None]:
+    """Let this thread plan with the class loader of the tasks, which run in the same Java.
+
+    Spark keeps a compiled stage by its text and the class loader of the thread that compiles it:
+    with two of them, both the thread that plans a stage and its first task would compile it.
+    """
+    context = session.sparkContext
+    jvm, jobs = context._jvm, context._jsc
+    compiles = session.conf.get("spark.sql.codegen.wholeStage") == "true"
+    if not compiles or not str(context.master).startswith("local") or jvm is None or jobs is None:
+        yield
+        return
+    jobs.parallelize(jvm.java.util.Collections.singletonList(0)).count()  # starts a thread
+    threads = jvm.java.lang.Thread
+    before = threads.currentThread().getContextClassLoader()
+    for thread in threads.getAllStackTraces().keySet():
+        if thread.getName().startswith(_TASK_THREADS):
+            threads.currentThread().setContextClassLoader(thread.getContextClassLoader())
+            break
+    yield
+    # Not after a failure: Java may have ended.
+    threads.currentThread().setContextClassLoader(before)
 
 
 def _keep_open_on_exit(server: BaseServer) -> None:
