@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from purgatory.pipeline.engines.memory import heap_bytes
 from purgatory.pipeline.engines.spark.connect import connect_session
 from purgatory.pipeline.engines.spark.java_process import JavaProcess
+from purgatory.pipeline.engines.spark.job_threads import job_threads
 from purgatory.pipeline.engines.spark.session import (
     check_master,
     compilation_settings,
@@ -20,6 +21,7 @@ from purgatory.pipeline.engines.spark.session import (
     shuffle_partitions,
     spark_errors,
     spark_session,
+    stages_compiled_once,
 )
 from purgatory.pipeline.errors import PipelineError, SessionError
 
@@ -38,6 +40,34 @@ def test_session_has_its_required_settings(spark: SparkSession) -> None:
     assert "-XX:ReservedCodeCacheSize=240m" in str(spark.conf.get("spark.driver.extraJavaOptions"))
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
     assert os.environ["SPARK_LOCAL_IP"] == "127.0.0.1"
+
+
+@pytest.mark.spark
+def test_threads_that_plan_share_compiled_stages_with_tasks(spark: SparkSession) -> None:
+    context, jvm = spark.sparkContext, spark.sparkContext._jvm
+    assert jvm is not None
+    threads, identity = jvm.java.lang.Thread, jvm.java.lang.System.identityHashCode
+
+    def loader() -> int:
+        return int(identity(threads.currentThread().getContextClassLoader()))
+
+    before = loader()
+    context._jsc.parallelize(jvm.java.util.Collections.singletonList(0)).count()
+    of_tasks = {
+        identity(thread.getContextClassLoader())
+        for thread in threads.getAllStackTraces().keySet()
+        if thread.getName().startswith("Executor task ")
+    }
+    assert of_tasks != {before}
+    with stages_compiled_once(spark):
+        assert loader() == before, "plans for few rows are not compiled"
+    spark.conf.set("spark.sql.codegen.wholeStage", "true")
+    try:
+        with stages_compiled_once(spark), job_threads(spark) as submit:
+            assert {loader()} == {submit(loader).result()} == of_tasks
+        assert loader() == before
+    finally:
+        spark.conf.set("spark.sql.codegen.wholeStage", "false")
 
 
 def test_tasks_of_a_shuffle_follow_the_rows() -> None:

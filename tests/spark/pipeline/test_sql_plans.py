@@ -42,7 +42,9 @@ class PlanningEngine(SparkEngine):
         self.plans: dict[str, str] = {}
 
     def run(self, statements: Iterable[Statement]) -> None:
-        for one in statements:
+        chain = list(statements)
+        self._define_macros(chain)
+        for one in chain:
             table = self.session.sql(one.query)
             if one.kept:
                 self.plans[one.name] = table._jdf.queryExecution().executedPlan().toString()

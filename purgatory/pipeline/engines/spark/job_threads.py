@@ -83,7 +83,8 @@ def job_threads(session: SparkSession) -> Iterator[Callable[..., Future[Any]]]:
         calls.append(pool.submit(target, function, *args))
         return calls[-1]
 
-    pool = ThreadPoolExecutor(_THREADS, "spark-jobs")
+    inherit = (lambda: None) if is_connect(session) else _inherited_class_loader(session)
+    pool = ThreadPoolExecutor(_THREADS, "spark-jobs", inherit)
     target = inheritable_thread_target(session)(call)
     try:
         yield submit
@@ -95,6 +96,17 @@ def job_threads(session: SparkSession) -> Iterator[Callable[..., Future[Any]]]:
         raise
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _inherited_class_loader(session: SparkSession) -> Callable[[], None]:
+    """A function that gives a thread this one's class loader, as Java's threads have it."""
+    threads = session.sparkContext._jvm.java.lang.Thread  # type: ignore[union-attr]
+    loader = threads.currentThread().getContextClassLoader()
+
+    def inherit() -> None:
+        threads.currentThread().setContextClassLoader(loader)
+
+    return inherit
 
 
 def tag_jobs(session: SparkSession, tag: str) -> None:

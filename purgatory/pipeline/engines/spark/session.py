@@ -69,8 +69,16 @@ _COLLECTOR = "-XX:+UseParallelGC"
 """The parallel collector takes a tenth less processor than the default one, whose short pauses no
 job needs."""
 
+_COMPILED = "2000"
+"""How many compiled classes Spark keeps: an audit has 500 or so, which are needed 600 times. With
+100, the default, a sixth of them is compiled again.
+"""
+
 _OTHER_COLLECTOR = re.compile(r"-XX:\+Use\w*GC\b")
 _JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "PYSPARK_SUBMIT_ARGS")
+
+_TASK_THREADS = "Executor task "
+"""How the names of the threads begin that run tasks."""
 
 # The second logger is the one that Spark compares with the root before it prints on the terminal
 # that it sets a default log level.
@@ -142,6 +150,7 @@ def spark_session(
         spark_errors(java, master),
         java.exit_errors(),
         cancel_jobs_on_signal(session),
+        stages_compiled_once(session),
         spark_progress(session, progress),
     ):
         yield session
@@ -282,6 +291,31 @@ def _ended_by_signals(java: JavaProcess) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def stages_compiled_once(session: SparkSession) -> Iterator[None]:
+    """Let this thread plan with the class loader of the tasks, which run in the same Java.
+
+    Spark keeps a compiled stage by its text and the class loader of the thread that compiles it:
+    with two of them, both the thread that plans a stage and its first task would compile it.
+    """
+    context = session.sparkContext
+    jvm, jobs = context._jvm, context._jsc
+    compiles = session.conf.get("spark.sql.codegen.wholeStage") == "true"
+    if not compiles or not str(context.master).startswith("local") or jvm is None or jobs is None:
+        yield
+        return
+    jobs.parallelize(jvm.java.util.Collections.singletonList(0)).count()  # starts a thread
+    threads = jvm.java.lang.Thread
+    before = threads.currentThread().getContextClassLoader()
+    for thread in threads.getAllStackTraces().keySet():
+        if thread.getName().startswith(_TASK_THREADS):
+            threads.currentThread().setContextClassLoader(thread.getContextClassLoader())
+            break
+    yield
+    # Not after a failure: Java may have ended.
+    threads.currentThread().setContextClassLoader(before)
+
+
 def _keep_open_on_exit(server: BaseServer) -> None:
     """Suppress the traceback of the callback server when Java ends."""
     print_traceback = server.handle_error
@@ -338,7 +372,11 @@ def _required_settings(master: str) -> dict[str, str]:
 
 def _default_settings(master: str, rows: int | None) -> dict[str, str]:
     """Settings in whose place users may have set others."""
-    defaults = {"spark.ui.enabled": "false", "spark.buffer.pageSize": PAGE_SIZE}
+    defaults = {
+        "spark.ui.enabled": "false",
+        "spark.buffer.pageSize": PAGE_SIZE,
+        "spark.sql.codegen.cache.maxEntries": _COMPILED,
+    }
     if is_on_loopback(master):
         defaults |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     partitions = shuffle_partitions(master, rows)

@@ -3,31 +3,9 @@
 create view judged as
 select
     run_id,
-    coalesce(sent, 0) as sent,
-    coalesce(acknowledged, 0) as acknowledged,
-    coalesce("read", 0) as "read",
-    coalesce(committed, 0) as committed,
-    coalesce(effects, read_applied, 0) as applied
-from audited_runs
-left join (
-    select
-        run_id,
-        count(*) as sent,
-        cast(sum(case when outcome = 'ok' then 1 else 0 end) as bigint) as acknowledged
-    from sends
-    group by run_id
-) as judged_sends using (run_id)
-left join (
-    select
-        run_id,
-        count(*) as "read",
-        cast(sum(case when applied then 1 else 0 end) as bigint) as read_applied
-    from reads
-    group by run_id
-) as judged_reads using (run_id)
-left join (
-    select run_id, count(*) as committed from commits group by run_id
-) as judged_commits using (run_id)
-left join (
-    select run_id, count(*) as effects from effects group by run_id
-) as judged_effects using (run_id);
+    sent_count as sent,
+    acknowledged_count as acknowledged,
+    read_count as "read",
+    commit_count as committed,
+    case when has_effects then effect_count else applied_count end as applied
+from audited_runs;

@@ -51,7 +51,7 @@ group by run_id, topic, "partition", "key";
 
 -- A row per attempt to send a suspect; the first is number 1. A record that was sent again in
 -- another transaction counts as it was sent there.
-create view suspect_sends as
+create table suspect_sends as
 select
     run_id, topic, value_id, "group", producer, sequence, "key", acks, "partition", "offset",
     attempt, outcome, error, send_us, answer_us, transaction, aborted, hidden, late,
@@ -157,7 +157,7 @@ group by run_id, topic, value_id, "partition", "offset";
 -- unless compaction may have taken it: then it is `taken`, and counts as held. A missed place is
 -- `passed` unless all readers of the partition began behind it. Places where a transaction was
 -- aborted hold nothing.
-create view suspect_partitions as
+create table suspect_partitions as
 select /*+ broadcast(read_partitions) */
     run_id, topic, value_id, "partition",
     min(case when holds then "offset" end) as first_offset,

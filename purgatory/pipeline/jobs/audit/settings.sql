@@ -1,9 +1,9 @@
 -- The runs, and the settings of their groups. Settings for all runs, which the configuration has
 -- with the run null, are repeated for each.
 
--- A row per run in the tables and in the configuration: which rows it has, whether it is complete,
--- and whether it is `observed`: brokers or a proxy wrote it, and not the clients. Sends in
--- transactions make a run transactional, also without the table of transactions.
+-- A row per run in the tables and in the configuration: which rows it has, and how many; whether it
+-- is complete; and whether it is `observed`: brokers or a proxy wrote it, and not the clients. Sends
+-- in transactions make a run transactional, also without the table of transactions.
 create table audited_runs as
 select
     run_id,
@@ -15,6 +15,12 @@ select
     bool_or(kind = 'effect') as has_effects,
     bool_or(kind = 'commit') as has_commits,
     bool_or(kind = 'transaction') as has_transactions,
+    cast(sum(case when kind = 'send' then number else 0 end) as bigint) as sent_count,
+    cast(sum(case when kind = 'send' then successes else 0 end) as bigint) as acknowledged_count,
+    cast(sum(case when kind = 'read' then number else 0 end) as bigint) as read_count,
+    cast(sum(case when kind = 'read' then successes else 0 end) as bigint) as applied_count,
+    cast(sum(case when kind = 'effect' then number else 0 end) as bigint) as effect_count,
+    cast(sum(case when kind = 'commit' then number else 0 end) as bigint) as commit_count,
     coalesce(
         bool_and(complete), (select bool_and(complete) from runs where run_id is null), true
     ) as complete,
@@ -25,6 +31,8 @@ from (
     select
         run_id,
         'send' as kind,
+        count(*) as number,
+        count(*) filter (where outcome = 'ok') as successes,
         true as has_sends,
         bool_or(outcome <> 'fail') as has_stored,
         bool_or(outcome = 'ok' and acks <> 0) as has_acknowledged,
@@ -35,21 +43,25 @@ from (
     group by run_id
     union all
     select
-        run_id, 'read', false, false, false, false, null,
+        run_id, 'read', count(*), count(*) filter (where applied), false, false, false, false, null,
         case when count(reading) + count(delivery) > 0 then true end
     from reads
     group by run_id
     union all
-    select run_id, 'effect', false, false, false, false, null, null from effects group by run_id
+    select run_id, 'effect', count(*), 0, false, false, false, false, null, null
+    from effects
+    group by run_id
     union all
-    select run_id, 'commit', false, false, false, false, null, null from commits group by run_id
+    select run_id, 'commit', count(*), 0, false, false, false, false, null, null
+    from commits
+    group by run_id
     union all
-    select run_id, 'transaction', false, false, false, false, null, null
+    select run_id, 'transaction', 0, 0, false, false, false, false, null, null
     from transactions
     group by run_id
     union all
     -- A run may have no rows.
-    select run_id, 'none', false, false, false, false, complete, observed
+    select run_id, 'none', 0, 0, false, false, false, false, complete, observed
     from runs
     where run_id is not null
 ) as known_runs
@@ -76,7 +88,7 @@ union all
 select run_id, "group", assignment, isolation from consumers where run_id is not null;
 
 -- The same, with the groups of clients whose settings are given by client id.
-create view consumer_settings as
+create table consumer_settings as
 select run_id, "group", assignment, isolation from given_consumer_settings
 union all
 select
