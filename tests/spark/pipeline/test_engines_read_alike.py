@@ -172,8 +172,10 @@ def test_both_engines_read_times_of_any_unit_alike(spark: SparkSession, tmp_path
         columns["time_us"] = times.cast(pa.timestamp(unit, zone))
         (tmp_path / f"{unit} {zone is None}").mkdir()
         pq.write_table(pa.table(columns), tmp_path / f"{unit} {zone is None}" / "reads.parquet")
-    with pytest.raises(TraceError, match=f"set {re.escape(NANOS_AS_LONG)} to true"):
-        ReadingSpark(spark).read(tmp_path)
+    with sql_settings(spark):  # which restores what other tests left there
+        spark.conf.set(NANOS_AS_LONG, "false")
+        with pytest.raises(TraceError, match=f"set {re.escape(NANOS_AS_LONG)} to true"):
+            ReadingSpark(spark).read(tmp_path)
     with sql_settings(spark):
         by_spark, by_duckdb = ReadingSpark(spark).read(tmp_path), ReadingDuckdb().read(tmp_path)
         found = sorted(row["time_us"] for row in by_spark.rows("reads"))
