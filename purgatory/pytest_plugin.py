@@ -14,7 +14,7 @@ and audits nothing, has ``kafka_cluster_recorded`` return False.
 
     pytest --kafka 4.3.1     # or the folder of an unpacked Kafka
 
-runs the same tests on a real Kafka, behind a proxy that has the faults. What it can't do skips its
+runs the same tests on a real Kafka, behind a proxy that has the faults. A fault it lacks skips its
 test, or fails it with ``--kafka-strict``. Its start takes seconds: a suite pays once with
 ``kafka_session_cluster``, one cluster for all tests, and ``kafka_name``, which makes names of
 topics and groups that no other test has.

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 _at_first_event: list[Callable[[], object]] = []
-"""What configures the log, until it did."""
+"""The function that configures the log, until it did."""
 _dropped: set[str] = set()
 
 

@@ -45,7 +45,7 @@ _MOST_PARTITIONS = 1_000_000
 
 
 class Origin(NamedTuple):
-    """What a change says of its log, if that may have a change twice.
+    """The place of a change in its log, if that may have a change twice.
 
     Args:
         server: names the log.

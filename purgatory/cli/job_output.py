@@ -156,7 +156,7 @@ def _print_basis(console: Console, results: JobResults, run_id: str) -> None:
 
 
 def _print_details(console: Console, left_out: Sequence[Row]) -> None:
-    """What is wrong with the first files that are left out as a whole."""
+    """The faults of the first files that are left out as a whole."""
     details = [detail for row in left_out for detail in row["details"]]
     for detail in details[:_MOST_DETAILS]:
         console.print(f"  {detail}", markup=False, highlight=False, soft_wrap=True)

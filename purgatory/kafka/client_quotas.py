@@ -203,7 +203,7 @@ class _Rate:
 
 
 class _Tokens:
-    """What is left of a rate: it grows up to that of eleven seconds, and may become a debt."""
+    """The rest of a rate: it grows up to that of eleven seconds, and may become a debt."""
 
     __slots__ = ("_left", "_since_ms")
 

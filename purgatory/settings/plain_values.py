@@ -93,7 +93,7 @@ def _collection(origin: Any, arguments: Sequence[Any], value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    # What isn't UTF-8 on a command line has surrogates here.
+    # Bytes of a command line that aren't UTF-8 are surrogates here.
     _checked(value, isinstance(value, str) and value.isprintable())
     return str(value)
 

@@ -262,7 +262,7 @@ async def _close_all(links: Iterable[_Link]) -> None:
 
 
 def _address(place: Mapping[str, Any]) -> str:
-    """Where a server is, without a password."""
+    """The address of a server, without a password."""
     if "path" in place:
         return f"unix://{place['path']}"
     host, port = place.get("host", "localhost"), place.get("port", 6379)

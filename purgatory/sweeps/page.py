@@ -318,7 +318,7 @@ class SweepResults:
     failures: Sequence[Mapping[str, Any]]
 
     def basis_line(self) -> str:
-        """What the answers rest on."""
+        """The basis of the answers."""
         return _UNKNOWN_BASIS if self.basis is None else str(self.basis)
 
     def sections(self) -> str:

@@ -364,7 +364,7 @@ def sweep_all(
 
 
 def judged_scenarios(points: DataFrame, plan: Plan) -> tuple[SweepBasis, list[Failure]]:
-    """What a sweep rests on, and the first scenarios that failed, their settings in words."""
+    """The basis of a sweep, and the first scenarios that failed, their settings in words."""
     chain = read_chain("sweeps/failures.sql", most_named=MOST_NAMED_FAILURES)
     basis, first = run_chain({"points": points}, chain, ["sweep_basis", "first_failures"])
     failures = [

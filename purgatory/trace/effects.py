@@ -79,7 +79,7 @@ def read_effects(path: Path) -> list[Effect]:
 
 
 class TakesEffects:
-    """What a service did, as its test tells it to a recorded cluster or proxy."""
+    """The effects of a service, as its test tells them to a recorded cluster or proxy."""
 
     def applied(self, *effects: GivenEffect) -> None:
         """Tell the audit for which records the service had its effect, in its order.

@@ -426,7 +426,7 @@ def _repeats_at(traits: Sequence[Any], begin: int) -> tuple[int, int]:
 
 
 def _traits(step: Step) -> Hashable:
-    """What a step has in common with its repeats; a fault has none."""
+    """The key that a step shares with its repeats; a fault has none."""
     if has_events(step, FAULTS):
         return step.number
     events = [

@@ -1,4 +1,4 @@
-"""What a test pays on a cluster of ours, and on a real Kafka: start, stop, memory, twenty tests.
+"""The cost of tests on a cluster of ours, and on a real Kafka: start, stop, memory, twenty tests.
 
 Each figure is of one cluster at a time. The processor is that of this process and of the brokers',
 which says more than the time where the machine does other work, too. Without Java 17 or Maven there

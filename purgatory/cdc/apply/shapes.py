@@ -1,4 +1,4 @@
-"""What rows show of their tables: columns that were added or dropped, and a new snapshot.
+"""The shapes of tables as rows show them: columns added or dropped, and a new snapshot.
 
 A log without the source's statements has such changes only in the rows behind them. The target's
 table `purgatory_shapes` has what the last row of each table showed.
@@ -18,7 +18,7 @@ class RowShowsChangeError(Exception):
 
 
 class Shape(NamedTuple):
-    """What is known of a table of the source.
+    """The known shape of a table of the source.
 
     Args:
         columns: of its last row.

@@ -134,7 +134,7 @@ class BinlogReader:
 
     @property
     def resume_position(self) -> Position:
-        """Where a restart must begin: before the first prepared transaction without an end."""
+        """The begin of a restart: before the first prepared transaction without an end."""
         positions = [position for _, position in self._prepared.values()]
         return min([*positions, self._boundary], key=lambda position: position.number)
 

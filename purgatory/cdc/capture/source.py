@@ -26,7 +26,7 @@ _SESSION = (
     "SET time_zone = '+00:00', sql_mode = '', sql_select_limit = 18446744073709551615, "
     "sql_big_selects = 1, net_write_timeout = 3600, wait_timeout = 86400"
 )
-"""What a session must not take from the source's global settings: these change or cut results."""
+"""Settings that a session must not take from the source's: they change or cut results."""
 _MARIADB_SESSION = (
     "SET max_statement_time = 0, idle_transaction_timeout = 0, "
     "idle_readonly_transaction_timeout = 0"

@@ -1,4 +1,4 @@
-"""What a test does with a running cluster beside faults: it sees requests, answers them, waits."""
+"""Steering of a running cluster by tests beside faults: they see requests, answer them, wait."""
 
 # The events that tests wait for: the keys of their waits.
 REQUESTS = "requests"

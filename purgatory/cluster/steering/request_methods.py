@@ -1,4 +1,4 @@
-"""What a test does with the requests of clients: it looks at them, and answers them.
+"""Methods by which a test looks at the requests of clients, and answers them.
 
 Ground rules: everything happens on the event loop's thread.
 """

@@ -69,7 +69,7 @@ Missing = Callable[[], str | None]
 
 @dataclass(frozen=True)
 class Wait(ABC):
-    """What is waited for; ``keys`` are the events that may bring it."""
+    """The goal of a wait; ``keys`` are the events that may bring it."""
 
     kind: ClassVar[str]
     keys: ClassVar[tuple[str, ...]]

@@ -1,4 +1,4 @@
-"""What coordinators that assign in epochs have in common: groups, their records, and their waits.
+"""The base of coordinators that assign in epochs: groups, their records, and their waits.
 
 Ground rules: those of `ConsumerGroupCoordinator`.
 """

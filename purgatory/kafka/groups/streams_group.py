@@ -76,7 +76,7 @@ class StreamsGroup(EpochGroup[StreamsMember]):
         self.assigned_ms = 0
         self.targets: dict[str, Tasks] = {}
         self.configured: ConfiguredTopology | None = None
-        """What the topics make of the topology, at ``topics_version``."""
+        """The topology as the topics configure it, at ``topics_version``."""
         self.topics_version = -1
         self.shutdown_by: str | None = None
         """The member that asked to end the application, as long as there are members."""

@@ -62,7 +62,7 @@ class UserEndpoint(NamedTuple):
 
 
 class StreamsClient(NamedTuple):
-    """What a member reported of itself. Times are in milliseconds."""
+    """The last report of a member on itself. Times are in milliseconds."""
 
     rack_id: str | None = None
     client_id: str = ""

@@ -156,7 +156,7 @@ class ConfiguredSubtopology(NamedTuple):
 
 
 class ConfiguredTopology(NamedTuple):
-    """What the existing topics make of a topology.
+    """A topology as the existing topics configure it.
 
     Args:
         topology: the topology.

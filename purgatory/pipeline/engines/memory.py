@@ -20,7 +20,7 @@ _SMALL_HEAP_BYTES = 1024 * _MIB
 _MOST_HEAP_BYTES = 4096 * _MIB
 
 PAGE_SIZE = "2m"
-"""What a sort, an aggregation or a broadcast table takes of memory at once, and fills with zeros.
+"""The memory that a sort or a broadcast table takes at once, and fills with zeros.
 
 By default it grows with the heap, to 64 MB: 30 broadcast tables of few rows then hold 2 GB. A task
 has 8,192 pages at most.
@@ -36,7 +36,7 @@ def total_memory_bytes() -> int:
 
 
 def duckdb_memory_bytes(rows: int | None = None) -> int:
-    """What DuckDB takes before it spills to disk: a share of the memory, and less for few rows."""
+    """The memory of DuckDB before it spills to disk: a share of all, and less for few rows."""
     most = int(total_memory_bytes() * _MEMORY_SHARE)
     return most if rows is None else min(most, max(_LEAST_MEMORY, MEMORY_PER_ROW * rows))
 

@@ -48,7 +48,7 @@ def detail_sql(table: str) -> str:
 
 
 def first_wrong_sql(cells: Mapping[str, Cell]) -> str:
-    """What the first value that does not fit its column is, and must be; or null."""
+    """The first value that does not fit its column, and what it must be; or null."""
     checks = [
         (
             cell.wrong,

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 STORIES = Path(".pytest_cache") / "d" / "virtual-stories"
 FEWER = ("--virtual-without", "1-4", "--virtual-plain-network", "-p", "cacheprovider")
-"""What the tutorial's failure is repeated with, and the plugin that keeps its story."""
+"""The options that repeat the tutorial's failure, and the plugin that keeps its story."""
 
 
 @dataclass

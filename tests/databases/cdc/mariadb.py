@@ -43,7 +43,7 @@ GRANT XA_RECOVER_ADMIN ON *.* TO root@'127.0.0.1';
 
 
 DEBIANS_FOLDERS = ("/usr/sbin", "/usr/local/sbin")
-"""Where Debian puts servers, which may not be on the PATH."""
+"""The folder of Debian's servers, which may not be on the PATH."""
 
 
 def require_mariadb() -> None:

@@ -22,7 +22,7 @@ from tests.unit.core.probe import Probe, Setting
 
 ROOT = Path(__file__).parents[3]
 MANY = 200
-"""So many leave a table of 512 places, of which two thirds are used before it is made anew."""
+"""The entries that leave a table of 512 places; two thirds are used before it is made anew."""
 
 LOOKS: dict[str, Callable[[DelayedOperationPurgatory], Any]] = {
     "num_delayed": lambda purgatory: purgatory.num_delayed,

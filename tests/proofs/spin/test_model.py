@@ -11,7 +11,7 @@ from tests.proofs.spin.configurations import BROKEN, RIGHT, Configuration
 from tests.proofs.spin.steps import described_breaks
 
 BY_DAY = {"FROM_OUTSIDE", "THRESHOLDS", "FORGET"}
-"""What the others show changes with the model alone: they are searched by night."""
+"""The other results change with the model alone: they are searched by night."""
 
 CONFIGURATIONS = [
     pytest.param(one, id=one.name, marks=[] if one.name in BY_DAY else [pytest.mark.exhaustive])

@@ -190,7 +190,7 @@ def test_cancelled_taker_leaves_the_item_to_the_next(takers: int, comes_first: s
 
 
 def test_condition_that_takes_loses_the_item_of_a_cancelled_task() -> None:
-    """What the documents warn of: if this changes, they may promise more."""
+    """The loss that the documents warn of: if this changes, they may promise more."""
 
     async def main() -> list[str]:
         async with new_purgatory() as purgatory:

@@ -265,7 +265,7 @@ def test_constant_of_a_mapping_names_the_run(tmp_path: Path) -> None:
 
 
 def swept(points: Sequence[Mapping[str, Any]]) -> SweepBasis:
-    """What these rows of the table `points` give to judge."""
+    """The basis that these rows of the table `points` give."""
     columns = [("error", pa.string()), *((name, pa.int64()) for name in POINT)]
     queries = {one.name: one.query for one in read_chain("sweeps/failures.sql", most_named=1)}
     with duckdb.connect() as connection:

@@ -27,7 +27,7 @@ MAY_READ = re.compile(
     rf"|{FILE_TIMES.pattern}",
     re.MULTILINE,
 )
-"""What a module that reads the clock has: an import under whatever name, or the reading itself."""
+"""The marks of a module that reads the clock: an import of any name, or the reading itself."""
 CLOCKS = re.compile(r"CLOCK_(REALTIME|TAI)|gettimeofday|time\(NULL\)|GetSystemClock|TIME_UTC")
 SCRIPT_CLOCKS = re.compile(r"\bDate\.now\(|new Date\(\)")
 SQL_CLOCKS = re.compile(

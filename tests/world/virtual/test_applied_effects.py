@@ -1,4 +1,4 @@
-"""What a service did, as its test tells it to the cluster of a world, in the cluster's audit."""
+"""The effects of a service, as its test tells them to the cluster of a world, in its audit."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def basis_text(
     unchecked: Mapping[str, str] | None = None,
     operations: int = 0,
 ) -> str:
-    """What a verdict rests on, in a line.
+    """The basis of a verdict, in a line.
 
     Args:
         judged: numbers by the names of `JUDGED`.

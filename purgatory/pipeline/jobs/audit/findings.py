@@ -105,7 +105,7 @@ class Findings(Sequence[Finding]):
 
     @property
     def basis(self) -> str:
-        """What the verdict rests on, in a line."""
+        """The basis of the verdict, in a line."""
         return basis_text(self.judged, self.left_out, self.unchecked)
 
     @property
@@ -154,7 +154,7 @@ def _each_once(findings: Sequence[Finding]) -> list[Finding]:
 
 
 passed: deque[str] = deque(maxlen=100)
-"""What the last audits rest on that passed: the pytest plugin prints it."""
+"""The bases of the last audits that passed: the pytest plugin prints them."""
 
 _ADVICE = (
     "(Send what is to be audited, read it to its end, and tell the settings of the clients; "

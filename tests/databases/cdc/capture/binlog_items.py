@@ -1,4 +1,4 @@
-"""What a binlog says, read without a cluster."""
+"""The items of a binlog, read without a cluster."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ _PLAIN = {
     "decimal.handling.mode": "string",
     "bigint.unsigned.handling.mode": "long",
 }
-"""What JSON without schemas needs, to be understood."""
+"""The settings that JSON without schemas needs, to be understood."""
 
 
 _SQL = {

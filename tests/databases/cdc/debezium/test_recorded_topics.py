@@ -1,4 +1,4 @@
-"""What Debezium wrote, applied: the target equals the source, whatever comes twice or anew."""
+"""Recorded topics of Debezium, applied: the target equals the source, even if some comes twice."""
 
 from __future__ import annotations
 
