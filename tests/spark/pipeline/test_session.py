@@ -6,14 +6,16 @@ import os
 import socket
 import sys
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
 from purgatory.pipeline.engines.memory import heap_bytes
 from purgatory.pipeline.engines.spark.connect import connect_session
 from purgatory.pipeline.engines.spark.java_process import JavaProcess
-from purgatory.pipeline.engines.spark.job_threads import job_threads
+from purgatory.pipeline.engines.spark.job_threads import _inherited_class_loader, job_threads
 from purgatory.pipeline.engines.spark.session import (
     check_master,
     compilation_settings,
@@ -175,3 +177,12 @@ def test_loopback_is_used_if_it_reaches_the_master() -> None:
     assert not is_on_loopback("spark://[2001:db8::1]:7077")
     assert not is_on_loopback("spark://127.0.0.1:7077,master.example:7077")
     assert not is_on_loopback("yarn")
+
+
+def test_threads_of_an_ended_java_leave_the_error_to_their_jobs() -> None:
+    session = MagicMock()
+    inherit = _inherited_class_loader(session)
+    thread = session.sparkContext._jvm.java.lang.Thread.currentThread.return_value
+    thread.setContextClassLoader.side_effect = Py4JNetworkError("Java has ended")
+    inherit()
+    thread.setContextClassLoader.assert_called_once()

@@ -104,7 +104,9 @@ def _inherited_class_loader(session: SparkSession) -> Callable[[], None]:
     loader = threads.currentThread().getContextClassLoader()
 
     def inherit() -> None:
-        threads.currentThread().setContextClassLoader(loader)
+        # If Java has ended, the thread's jobs say so; here, Python would log a traceback.
+        with suppress(Py4JError, OSError):
+            threads.currentThread().setContextClassLoader(loader)
 
     return inherit
 
