@@ -134,7 +134,7 @@ class BinlogReader:
 
     @property
     def resume_position(self) -> Position:
-        """The begin of a restart: before the first prepared transaction without an end."""
+        """The position to restart from: before the first prepared transaction without an end."""
         positions = [position for _, position in self._prepared.values()]
         return min([*positions, self._boundary], key=lambda position: position.number)
 

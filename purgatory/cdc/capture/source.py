@@ -273,7 +273,7 @@ def unlogged_engine(connection: pymysql.connections.Connection, chosen: TableFil
 
 
 def _create_statement(connection: pymysql.connections.Connection, database: str, table: str) -> str:
-    """The table's statement has its keys, which the catalog hides from readers."""
+    """The statement that creates a table, with its keys, which the catalog hides from readers."""
     connection.use_unicode = False  # defaults of binary columns stand in the text as they are
     try:
         with connection.cursor() as cursor:
