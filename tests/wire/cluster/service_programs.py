@@ -6,6 +6,7 @@ wrong twin of a service loses an order, does it twice or stores it twice.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -47,6 +48,7 @@ class GroupWorker:
     """A consumer of a classic group, or of one of KIP-848."""
 
     def __init__(self, run: Run, settings: Mapping[str, Any], on_revoke: Any = None) -> None:
+        self._run = run
         self._consumer = Consumer(
             {
                 "bootstrap.servers": run.servers,
@@ -78,13 +80,14 @@ class GroupWorker:
         self._consumer.store_offsets(message)
 
     def leave(self) -> None:
-        self._consumer.close()
+        self._run.close(self._consumer)
 
 
 class ShareWorker:
     """A member of a share group."""
 
     def __init__(self, run: Run, settings: Mapping[str, Any], on_revoke: Any = None) -> None:
+        self._run = run
         self._consumer = ShareConsumer(
             {
                 "bootstrap.servers": run.servers,
@@ -111,7 +114,7 @@ class ShareWorker:
         self._consumer.commit_sync(10.0)
 
     def leave(self) -> None:
-        self._consumer.close()
+        self._run.close(self._consumer)
 
 
 @dataclass
@@ -173,6 +176,19 @@ class Run:
             f"taken {len(taken)}",
         )
         return taken
+
+    def close(self, consumer: Any) -> None:
+        """Close a consumer.
+
+        A client's `close` has no limit, and was seen to hang. What it waits for must then not be a
+        broker's response; its group goes on when its session has ended.
+        """
+        closing = threading.Thread(target=consumer.close, daemon=True)
+        closing.start()
+        closing.join(PATIENCE_S)
+        if closing.is_alive():
+            waiting = [seen for seen in self.cluster.requests() if seen.answered_s is None]
+            assert not waiting, f"close waits for the responses to {waiting}"
 
     def finish(self, orders: int = ORDERS, effects: int = 0) -> None:
         """Let another worker do the rest, as one should: work, then commit.
