@@ -1,7 +1,7 @@
 """The shipped scenarios: waits and audit agree with the simulator's own tables and counts.
 
-The books see the brokers' logs; the audit has only the clients' sends and reads. DuckDB audits
-them, and by night Spark.
+The books see the brokers' logs; the audit has only the clients' sends and reads. DuckDB computes
+all of it, and by night Spark: that both have the same tables, smaller traces show by day.
 """
 
 from __future__ import annotations
@@ -13,19 +13,21 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from purgatory.pipeline import waits
 from purgatory.pipeline.engines.run import run_job, run_opened
-from purgatory.pipeline.engines.spark.frames import latencies, run_faults, run_spans
+from purgatory.pipeline.engines.spark.frames import run_faults, run_spans
 from purgatory.pipeline.engines.spark.traces import opened_in
 from purgatory.pipeline.ingest.spark_reader import read_table
 from purgatory.pipeline.ingest.trace_set import find_traces, read_trace_set
 from purgatory.pipeline.jobs.registry import AUDIT
 from purgatory.simulation.scenario_file import shipped_scenarios
 from purgatory.trace.rounded_waits import MAX_RELATIVE_ERROR
+from tests.spark.pipeline.analysis_rows import latencies_of
+from tests.spark.pipeline.audit_rows import Engine
 from tests.spark.pipeline.operation_rows import assert_same, occupancy_of, slowest_of, waits_of
 from tests.unit.simulation.shipped_runs import ShippedRun
 
@@ -166,18 +168,22 @@ def test_witness_has_the_rows_of_its_timeline(written: Path) -> None:
         assert read.pop(row["value_id"]) == row["offset"] > min(read.values())
 
 
-def test_wait_tables_agree_on_every_shipped_scenario(spark: SparkSession, traces: Path) -> None:
-    surveyed = find_traces([traces])
-    operations = read_table(spark, surveyed, "operations").persist()
+def _table(traces: Path, name: str) -> pa.Table:
+    """A table of all traces."""
+    tables = [pq.read_table(traces / scenario / name) for scenario in SCENARIOS]
+    return pa.concat_tables(tables, promote_options="default")
+
+
+def test_wait_tables_agree_on_every_shipped_scenario(engine: Engine, traces: Path) -> None:
     found: dict[str, dict[tuple[str, str, str], Row]] = {name: {} for name in SCENARIOS}
-    names = {trace.run_id: trace.scenario for trace in surveyed}
-    for row in waits(operations).where("kind <> 'all'").toArrow().to_pylist():
-        found[names[row["run_id"]]][row["purgatory"], row["kind"], row["outcome"]] = row
+    names = {trace.run_id: trace.scenario for trace in find_traces([traces])}
+    for row in waits_of(engine, _table(traces, "operations")).to_pylist():
+        if row["kind"] != "all":
+            found[names[row["run_id"]]][row["purgatory"], row["kind"], row["outcome"]] = row
     assert len(found) >= 4
     for name in SCENARIOS:
         summary = json.loads((traces / name / "run.json").read_text())["summary"]
         _compare(found[name], summary["purgatories"])
-    operations.unpersist()
 
 
 @pytest.mark.exhaustive
@@ -200,11 +206,10 @@ def test_duckdb_has_the_same_waits_and_occupancy(spark: SparkSession, traces: Pa
             assert_same(found[name], table)
 
 
-def test_latency_tables_agree_on_every_shipped_scenario(spark: SparkSession, traces: Path) -> None:
-    surveyed = find_traces([traces])
-    names = {trace.run_id: trace.scenario for trace in surveyed}
+def test_latency_tables_agree_on_every_shipped_scenario(engine: Engine, traces: Path) -> None:
+    names = {trace.run_id: trace.scenario for trace in find_traces([traces])}
     found: dict[tuple[str, str, str], Row] = {}
-    for row in latencies(read_table(spark, surveyed, "sends")).toArrow().to_pylist():
+    for row in latencies_of(engine, _table(traces, "sends")).to_pylist():
         found[names[row["run_id"]], row["group"], row["span"]] = row
     for name in SCENARIOS:
         summary = json.loads((traces / name / "run.json").read_text())["summary"]
