@@ -164,7 +164,7 @@ def _last_line(said: io.StringIO) -> str:
 
 @pytest.mark.spark
 def test_progress_leaves_out_earlier_jobs_of_the_session(spark: SparkSession) -> None:
-    spark.range(0, 3_000, 1, 1_500).count()
+    spark.range(0, 300, 1, 150).count()
     said = io.StringIO()
     with spark_progress(spark, True, said):
         spark.range(0, 100, 1, 2).collect()
