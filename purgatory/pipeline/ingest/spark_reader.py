@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import count
@@ -140,6 +140,7 @@ class TableRows:
         self._session = session
         self._table = table
         self._files: list[_Files] = []
+        self._bad_rows: DataFrame | None = None
         for trace in traces:
             sources = sources_of(table, trace.mapping)
             for part in trace.files[table]:
@@ -187,8 +188,11 @@ class TableRows:
         return _union(frames, self._session, spark_columns(TABLES[self._table]))
 
     def bad(self) -> DataFrame:
-        """The bad rows, with the columns of `QUARANTINE`."""
-        return _union(list(self._bad()), self._session, spark_columns(QUARANTINE))
+        """The bad rows, with the columns of `QUARANTINE`; planned once."""
+        if self._bad_rows is None:
+            columns = spark_columns(QUARANTINE)
+            self._bad_rows = _union(list(self._bad()), self._session, columns)
+        return self._bad_rows
 
     def row_counts(self) -> DataFrame:
         """The numbers of rows by run and reason, with the columns of `ROW_COUNTS`.
@@ -388,11 +392,9 @@ def read_table(session: SparkSession, traces: Sequence[Trace], table: str) -> Da
     return TableRows(session, traces, table).good()
 
 
-def id_texts(session: SparkSession, traces: Sequence[Trace], tables: Iterable[str]) -> DataFrame:
+def id_texts(tables: Iterable[TableRows]) -> DataFrame:
     """The ids of some tables that are negative as numbers, with their texts; not distinct. Lazy."""
-    return reduce(
-        DataFrame.unionAll, [TableRows(session, traces, table).id_texts() for table in tables]
-    )
+    return reduce(DataFrame.unionAll, [rows.id_texts() for rows in tables])
 
 
 _SAME_NUMBERS = """
@@ -575,20 +577,22 @@ def read_traces(
         folder = TemporaryDirectory(prefix="purgatory-csv-", ignore_cleanup_errors=True)
         weakref.finalize(session, folder.cleanup)
         trace_set = with_copies(trace_set, Path(folder.name))
-    tables = trace_tables(session, trace_set)
+    rows = {table: TableRows(session, trace_set.traces, table) for table in TABLES}
+    tables = trace_tables(session, trace_set, rows)
     if strict:
         tables.require_clean()
-        require_distinct_ids(id_texts(session, trace_set.traces, TABLES))
+        require_distinct_ids(id_texts(rows.values()))
     return tables
 
 
-def trace_tables(session: SparkSession, trace_set: TraceSet) -> TraceTables:
+def trace_tables(
+    session: SparkSession, trace_set: TraceSet, table_rows: Mapping[str, TableRows]
+) -> TraceTables:
     """The tables of the traces; lazy."""
-    rows = {table: TableRows(session, trace_set.traces, table) for table in TABLES}
     return TraceTables(
         trace_set.traces,
-        **{table: is_row.good() for table, is_row in rows.items()},
-        quarantine=quarantine_table(session, trace_set),
+        **{table: rows.good() for table, rows in table_rows.items()},
+        quarantine=quarantine_table(session, trace_set, table_rows),
         runs=session.createDataFrame([_run(trace) for trace in trace_set.traces], RUNS),
     )
 
@@ -621,7 +625,7 @@ def check_rows(
             last_ends_us[run_id] = max(row["end_us"], last_ends_us.get(run_id, row["end_us"]))
     quarantined = [file for file in trace_set.quarantined if file.table in (None, *tables)]
     if has_texts:
-        require_distinct_ids(id_texts(session, trace_set.traces, tables))
+        require_distinct_ids(id_texts(table_rows.values()))
     examples = {}
     if bad:
         rows = reduce(DataFrame.unionAll, [rows.bad() for rows in table_rows.values()])
@@ -635,14 +639,14 @@ def _row_counts(rows: TableRows) -> list[dict[str, Any]]:
 
 
 def quarantine_table(
-    session: SparkSession, trace_set: TraceSet, tables: Collection[str] = tuple(TABLES)
+    session: SparkSession, trace_set: TraceSet, table_rows: Mapping[str, TableRows]
 ) -> DataFrame:
     """The bad rows and files of some tables, and the bad heads; lazy."""
-    bad = [TableRows(session, trace_set.traces, table).bad() for table in tables]
+    bad = [rows.bad() for rows in table_rows.values()]
     quarantined = [
         quarantine_row(is_row)
         for is_row in trace_set.quarantined
-        if is_row.table in (None, *tables)
+        if is_row.table in (None, *table_rows)
     ]
     if quarantined:
         bad.append(local_table(session, quarantined, spark_columns(QUARANTINE)))

@@ -170,7 +170,7 @@ def test_comparison_of_two_runs_has_no_significance(compared: Compared) -> None:
 
 
 @pytest.mark.browser
-@pytest.mark.slow
+@pytest.mark.exhaustive  # by day test_pages_in_browser looks at a comparison of two runs
 def test_a_comparison_fits_any_screen(compared: Compared, tmp_path: Path) -> None:
     report = compared("one", "other") / "report.html"
     with headless_browser(tmp_path / "profile") as browser:

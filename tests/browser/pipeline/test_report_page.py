@@ -393,7 +393,10 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True), (2560, False)])
+@pytest.mark.parametrize(
+    ("width", "dark"),
+    [(390, True), (2560, False), pytest.param(1280, False, marks=pytest.mark.exhaustive)],
+)
 def test_a_browser_draws_all_of_the_page_alone(
     browser: Browser, tmp_path: Path, width: int, dark: bool
 ) -> None:

@@ -24,7 +24,7 @@ TABLES = {
 KEYS = {"customers": ["id"], "orders": ["id"], "parts": ["order_id", "number"]}
 _MOST = 60
 _PAUSE_S = 0.015
-_MOST_TRANSACTIONS = 800
+_MOST_TRANSACTIONS = 250
 
 
 class ShopWorkload:

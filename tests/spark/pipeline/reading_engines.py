@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from purgatory.pipeline.ingest.column_mapping import ColumnMapping, parse_mapping, read_mapping
 from purgatory.pipeline.ingest.duckdb_reader import read_tables, require_none
 from purgatory.pipeline.ingest.spark_copies import with_copies
-from purgatory.pipeline.ingest.spark_reader import TableRows, TraceTables, check_rows, read_traces
+from purgatory.pipeline.ingest.spark_reader import TableRows, check_rows, read_traces, trace_tables
 from purgatory.pipeline.ingest.trace_set import read_trace_set
 from purgatory.pipeline.result_rows import Row
 from purgatory.pipeline.signals import working_folder
@@ -60,18 +60,21 @@ class ReadingSpark(ReadingEngine):
     ) -> FoundRows:
         roots, read = _asked(paths, mapping)
         trace_set = read_trace_set(roots, read, strict=strict)
-        found: TraceTables = read_traces(self.session, paths, mapping, strict=strict)
+        if strict:
+            read_traces(self.session, paths, mapping, strict=True)
         with working_folder("csv-") as folder:
             copied = with_copies(trace_set, folder)
             table_rows = {name: TableRows(self.session, copied.traces, name) for name in TABLES}
+            found = trace_tables(self.session, copied, table_rows)
             check = check_rows(self.session, copied, table_rows)
-        return FoundRows(
-            lambda table: getattr(found, table).toArrow().to_pylist(),
-            sorted(found.quarantine.toArrow().to_pylist(), key=_place),
-            check.counts(),
-            {row.run_id: row.complete for row in found.runs.collect()},
-            check.left_out(),
-        )
+            rows = {name: getattr(found, name).toArrow().to_pylist() for name in TABLES}
+            return FoundRows(
+                lambda table: rows[table],
+                sorted(found.quarantine.toArrow().to_pylist(), key=_place),
+                check.counts(),
+                {trace.run_id: trace.complete for trace in copied.traces},
+                check.left_out(),
+            )
 
 
 class ReadingDuckdb(ReadingEngine):

@@ -230,13 +230,14 @@ def test_both_engines_write_the_same_tables(analyses: Mapping[str, Analyzed]) ->
     assert by_duckdb.analysis == replace(by_spark.analysis, report=by_duckdb.analysis.report)
 
 
+# By day the rows of an analysis, which has the tables of both, are compared, and waits by window.
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("name", "job", "options"),
     [
         ("windows", WAITS, {"window_us": 1_000}),
-        # By day the rows of an analysis, which has the tables of both, are compared.
-        pytest.param("waits", WAITS, {}, marks=pytest.mark.exhaustive),
-        pytest.param("occupancy", OCCUPANCY, {}, marks=pytest.mark.exhaustive),
+        ("waits", WAITS, {}),
+        ("occupancy", OCCUPANCY, {}),
     ],
     ids=["windows", "waits", "occupancy"],
 )

@@ -63,8 +63,8 @@ def test_documented_lines_run_though_a_worker_dies(
     cluster: Cluster, write_trace: WriteTrace, random_operations: RandomOperations, tmp_path: Path
 ) -> None:
     zip_it, launcher, submit = _lines()
-    operations = random_operations(3, 2000)
-    trace = write_trace(tmp_path / "runs" / "a", operations, duration_ms=1000, parts=40)
+    operations = random_operations(3, 800)
+    trace = write_trace(tmp_path / "runs" / "a", operations, duration_ms=1000, parts=16)
     environment = command_environment() | {"PYSPARK_PYTHON": sys.executable}
     del environment["PYSPARK_SUBMIT_ARGS"]
     python = [sys.executable, *shlex.split(zip_it)[1:]]

@@ -54,7 +54,7 @@ def test_both_engines_read_the_same_rows(
     parts: int,
 ) -> None:
     dirty = DirtyTraces(seed, mapping)
-    dirty.write_json(tmp_path / "lines", 300)
+    dirty.write_json(tmp_path / "lines", 200)
     dirty.write_json(tmp_path / "more lines", 40)
     dirty.write_parquet(tmp_path / "parts", 50, parts)
     engines: list[ReadingEngine] = [ReadingSpark(spark), ReadingDuckdb()]

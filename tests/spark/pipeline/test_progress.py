@@ -131,6 +131,7 @@ def test_progress_is_lines_without_a_terminal(spark: SparkSession) -> None:
     said = io.StringIO()
     with spark_progress(spark, True, said):
         assert spark.range(0, 100, 1, 7).selectExpr("sum(id)").collect()[0][0] == 4950
+        _settle(spark)
     last = re.fullmatch(r"Spark: (\d+) of \1 stages, (\d+) of \2 tasks done", _last_line(said))
     assert last is not None
     assert int(last[1]) >= 2
@@ -158,16 +159,22 @@ def test_progress_is_hidden_by_default(
     assert to.getvalue() == ""
 
 
+def _settle(spark: SparkSession) -> None:
+    """Wait until Spark has counted the tasks that are done, a moment after their results."""
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+
+
 def _last_line(said: io.StringIO) -> str:
     return said.getvalue().splitlines()[-1]
 
 
 @pytest.mark.spark
 def test_progress_leaves_out_earlier_jobs_of_the_session(spark: SparkSession) -> None:
-    spark.range(0, 3_000, 1, 1_500).count()
+    spark.range(0, 300, 1, 150).count()
     said = io.StringIO()
     with spark_progress(spark, True, said):
         spark.range(0, 100, 1, 2).collect()
+        _settle(spark)
     assert _last_line(said) == "Spark: 1 of 1 stages, 2 of 2 tasks done"
 
 

@@ -26,10 +26,10 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
     [
         # All pairs of options.
         (0, {"by_topic": True}),
-        (3_000, {}),
+        (1_000, {}),
         (300, {"by_topic": True, "window_us": 300}),
-        (3_000, {"by_topic": True, "percentiles": "approximate"}),
-        (3_000, {"window_us": 300, "percentiles": "approximate"}),
+        (1_000, {"by_topic": True, "percentiles": "approximate"}),
+        (1_000, {"window_us": 300, "percentiles": "approximate"}),
         *(
             pytest.param(*case, marks=pytest.mark.exhaustive)
             for case in (

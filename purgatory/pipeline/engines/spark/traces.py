@@ -66,17 +66,17 @@ class SparkReader:
         self._copies = copies
         self._trace_set = trace_set
         self._strict = strict
-        self._tables: Sequence[str] = ()
+        self._table_rows: dict[str, TableRows] = {}
 
     def read(self, tables: Sequence[str], *, count: bool = True) -> RowCheck:
         if self._copies is not None:
             self._trace_set = with_copies(self._trace_set, self._copies, tables)
         session, traces = self._engine.session, self._trace_set.traces
-        self._tables = tables
         table_rows = {name: TableRows(session, traces, name) for name in tables}
+        self._table_rows = table_rows
         check = check_rows(session, self._trace_set, table_rows)
         if self._strict and not check.is_clean:
-            require_none(quarantine_table(session, self._trace_set, tables))
+            require_none(quarantine_table(session, self._trace_set, table_rows))
         bad_tables = {table for _, table, _ in check.bad}
         for name, rows in table_rows.items():
             good = rows.good(is_clean=name not in bad_tables)
@@ -86,11 +86,11 @@ class SparkReader:
 
     def write_quarantine(self, folder: OutputFolder) -> None:
         """Write the bad rows and files, in no order: there may be as many as the traces have."""
-        bad = quarantine_table(self._engine.session, self._trace_set, self._tables)
+        bad = quarantine_table(self._engine.session, self._trace_set, self._table_rows)
         bad.write.parquet(spark_output_path(folder / "quarantine"))
 
     def read_id_texts(self) -> None:
-        texts = id_texts(self._engine.session, self._trace_set.traces, self._tables)
+        texts = id_texts(self._table_rows.values())
         texts.createOrReplaceTempView("id_texts")
 
 

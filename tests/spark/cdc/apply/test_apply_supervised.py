@@ -52,6 +52,7 @@ def _applying(
 
 
 @pytest.mark.spark
+@pytest.mark.exhaustive  # by day Java is killed as a session starts, and ends in a job by its heap
 def test_killed_java_is_a_transient_error(tmp_path: Path) -> None:
     with _applying(tmp_path) as (_, running, stderr):
         # As when memory is short.

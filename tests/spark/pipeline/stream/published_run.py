@@ -25,7 +25,7 @@ MOST_ROWS = ("--most-rows", "300")
 
 BAD_ROWS = 2
 _WINDOWS = 6
-_OPERATIONS = 1_200
+_OPERATIONS = 900
 _FAR_US = 10_000 * SECOND_US
 """A time by which all windows are closed."""
 

@@ -17,7 +17,7 @@ from tests.spark.pipeline.stream.test_windowed_waits import rows_in
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 _PAUSE_S = 60
-_BUSY_PER_S = 20
+_BUSY_PER_S = 10
 _TIMES = ("--window", "5s", "--watermark", "2s", "--most-rows", "400")
 
 
