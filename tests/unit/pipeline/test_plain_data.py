@@ -134,6 +134,15 @@ ENDINGS = {
 }
 
 
+def read_rows(folder: Path) -> list[tuple[str, int, int]]:
+    """The place of each read, as every job has them; nothing is left out."""
+    with duckdb.connect() as connection:
+        check = read_tables(connection, read_trace_set([folder]), ["reads"])
+        assert check.is_clean
+        query = 'SELECT topic, partition, "offset" FROM reads ORDER BY ALL'
+        return connection.execute(query).fetchall()
+
+
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("in_folder", [False, True], ids=["file", "folder"])
 def test_files_are_read_by_the_endings_that_programs_give_them(
@@ -146,7 +155,7 @@ def test_files_are_read_by_the_endings_that_programs_give_them(
     ENDINGS[ending](path, [PLACE])
     if ending.endswith(".gz"):
         path.write_bytes(gzip.compress(path.read_bytes()))
-    assert "1 read, 0 committed, 0 applied" in purgatory.audit(tmp_path).basis
+    assert read_rows(tmp_path) == [("t", 0, 0)]
 
 
 @pytest.mark.parametrize("name", ["reads.xlsx", "reads.csv.zst", "reads/january.tsv"])
@@ -170,7 +179,7 @@ def test_list_in_one_file_of_json_is_left_out_by_name(tmp_path: Path) -> None:
 
 def test_csv_may_have_long_cells(tmp_path: Path) -> None:
     write_csv(tmp_path / "reads.csv", [{**PLACE, "value_id": "a" * 200_000}])
-    assert "1 read, 0 committed, 0 applied" in purgatory.audit(tmp_path).basis
+    assert read_rows(tmp_path) == [("t", 0, 0)]
 
 
 @pytest.mark.parametrize(
@@ -198,7 +207,7 @@ def test_cells_of_csv_may_have_other_marks_between_them(mark: str, tmp_path: Pat
     lines = [line.replace(",", mark, line.count(",")) for line in text.splitlines()]
     lines[2] = lines[2].replace(f"a{mark}b", "a,b")
     (tmp_path / "reads.csv").write_text("\n".join(lines))
-    assert "2 read" in purgatory.audit(tmp_path).basis
+    assert read_rows(tmp_path) == [("a,b", 0, 1), ("t", 0, 0)]
 
 
 @pytest.mark.parametrize("inner", ["topic=orders/partition=0/data_0.parquet", "2026/11/1.csv"])
