@@ -70,9 +70,8 @@ from (
         int_div("offset" + 600000000000000000, 60) as piece,
         cast(1 as bigint) << cast(("offset" + 600000000000000000) % 60 as int) as bit
     from (
-        select *, true as is_own, poll as read_poll from odd_polls
-        union all
-        select *, false as is_own, earlier_poll as read_poll from odd_polls
+        select *, which = 0 as is_own, case when which = 0 then poll else earlier_poll end as read_poll
+        from (select *, explode(sequence(0, 1)) as which from odd_polls) as twice
     ) as odd
     join (
         select run_id, "group", reader, topic, "partition", poll as read_poll, value_id, time_us,
@@ -105,12 +104,14 @@ select run_id, anomaly, "group" as consumer_group, topic, "partition", first_off
     case when between_polls then first_value else last_value end as other_value,
     case when observed and anomaly = 'nonmonotonic_poll' then :fetched_again end as doubt
 from (
-    select *, true as between_polls,
-        case when step > 1 then 'poll_skip' when step < 1 then 'nonmonotonic_poll' end as anomaly
-    from odd_poll_values
-    union all
-    select *, false as between_polls, case when has_holes then 'poll_skip' end as anomaly
-    from odd_poll_values
+    select
+        *, which = 0 as between_polls,
+        case
+            when which = 1 then case when has_holes then 'poll_skip' end
+            when step > 1 then 'poll_skip'
+            when step < 1 then 'nonmonotonic_poll'
+        end as anomaly
+    from (select *, explode(sequence(0, 1)) as which from odd_poll_values) as twice
 ) kinds
 left join compacted_topics using (run_id, topic)
 where anomaly = 'nonmonotonic_poll' or (anomaly = 'poll_skip' and compacts is null);

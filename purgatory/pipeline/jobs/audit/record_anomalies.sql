@@ -54,9 +54,8 @@ group by run_id, topic, value_id;
 create view stored_equals as
 select /*+ broadcast(equal_sides) */ run_id, topic, value_id
 from (
-    select run_id, topic, value_id, value_id as side from equal_records
-    union all
-    select run_id, topic, value_id, equal_to from equal_records
+    select run_id, topic, value_id, case when which = 0 then value_id else equal_to end as side
+    from (select *, explode(sequence(0, 1)) as which from equal_records) as twice
 ) as equal_sides
 join (
     select run_id, topic, value_id as side from traced_records where not suspect
@@ -73,73 +72,61 @@ select
 from equal_records
 semi join stored_equals using (run_id, topic, value_id);
 
+-- A row per anomaly of a record.
 create table record_anomalies as
 select
-    run_id, 'duplicate' as anomaly, producer_group, topic, "partition", stored_offset as "offset",
-    producer, "key", value_id, sequence, transaction, time_us,
-    cast(null as string) as permit, explained as excusable, attempts, copy_doubt as doubt,
-    cast(null as string) as broken
-from examined_records
-where copied
-union all
-select
-    run_id, 'failed_send', producer_group, topic, "partition", null,
-    producer, "key", value_id, sequence, transaction, time_us,
-    failure, false, attempts, null, null
-from examined_records
-where failed
-union all
-select
-    run_id, 'lost_ack_duplicate', producer_group, topic, "partition", stored_offset,
-    producer, "key", value_id, sequence, transaction, time_us,
-    null, explained, attempts, copy_doubt, null
-from examined_records
-where copied and lost_ack
-union all
-select
-    run_id, 'lost_write', producer_group, topic, missed_partition, missed_offset,
-    producer, "key", value_id, sequence, transaction, time_us,
-    acks_permit, false, attempts, passing_doubt, 'acks=all'
-from examined_records
-where unread and missed_partition is not null and waiting_partition is null
-union all
-select
-    run_id, 'moved_write', producer_group, topic, missed_partition, missed_offset,
-    producer, "key", value_id, sequence, transaction, time_us,
-    acks_permit, false, attempts, passing_doubt, 'acks=all'
-from examined_records
-where missed_partition is not null and stored_partition is not null
-union all
-select
-    run_id, 'unseen', producer_group, topic, "partition", waiting_offset,
-    producer, "key", value_id, sequence, transaction, time_us,
-    null, false, attempts,
+    run_id, anomaly, producer_group, topic,
+    case when anomaly in ('lost_write', 'moved_write') then missed_partition else "partition" end
+        as "partition",
     case
-        when waiting_partition is null then 'its offset is not known'
-        when not unvisited then 'readers did not get there'
-        when unplaced_unknowns > 0 then :unread_copies
-        else :unread
-    end,
-    null
-from examined_records
-where unread and (missed_partition is null or waiting_partition is not null)
-union all
-select
-    run_id, 'aborted_read', producer_group, topic, "partition",
-    coalesce(hidden_offset, stored_offset),
+        when anomaly in ('lost_write', 'moved_write') then missed_offset
+        when anomaly = 'unseen' then waiting_offset
+        when anomaly = 'aborted_read' then coalesce(hidden_offset, stored_offset)
+        when anomaly <> 'failed_send' then stored_offset
+    end as "offset",
     producer, "key", value_id, sequence, transaction, time_us,
-    case when may_hide and aborted_committed_readings = 0 and aborted_unknown_readings = 0
-        then 'isolation=read_uncommitted' end,
-    false, attempts,
-    case when may_hide and aborted_committed_readings = 0
-        then 'configuration unknown: isolation' end,
-    case when may_hide then 'isolation=read_committed' end
-from examined_records
-where aborted_readings > 0
-union all
-select
-    run_id, 'zombie_write', producer_group, topic, "partition", stored_offset,
-    producer, "key", value_id, sequence, transaction, time_us,
-    null, false, attempts, null, null
-from examined_records
-where zombie;
+    case
+        when anomaly = 'failed_send' then failure
+        when anomaly in ('lost_write', 'moved_write') then acks_permit
+        when anomaly = 'aborted_read' and may_hide and aborted_committed_readings = 0
+            and aborted_unknown_readings = 0 then 'isolation=read_uncommitted'
+    end as permit,
+    anomaly in ('duplicate', 'lost_ack_duplicate') and explained as excusable,
+    attempts,
+    case
+        when anomaly in ('duplicate', 'lost_ack_duplicate') then copy_doubt
+        when anomaly in ('lost_write', 'moved_write') then passing_doubt
+        when anomaly = 'unseen' then case
+            when waiting_partition is null then 'its offset is not known'
+            when not unvisited then 'readers did not get there'
+            when unplaced_unknowns > 0 then :unread_copies
+            else :unread
+        end
+        when anomaly = 'aborted_read' and may_hide and aborted_committed_readings = 0
+            then 'configuration unknown: isolation'
+    end as doubt,
+    case
+        when anomaly in ('lost_write', 'moved_write') then 'acks=all'
+        when anomaly = 'aborted_read' and may_hide then 'isolation=read_committed'
+    end as broken
+from (
+    select
+        *,
+        explode(split('duplicate failed_send lost_ack_duplicate lost_write moved_write unseen '
+            || 'aborted_read zombie_write', ' ')) as anomaly
+    from examined_records
+    where
+        copied or failed or unread or missed_partition is not null or aborted_readings > 0
+        or zombie
+) as possible_cases
+where case anomaly
+    when 'duplicate' then copied
+    when 'failed_send' then failed
+    when 'lost_ack_duplicate' then copied and lost_ack
+    when 'lost_write' then
+        unread and missed_partition is not null and waiting_partition is null
+    when 'moved_write' then missed_partition is not null and stored_partition is not null
+    when 'unseen' then unread and (missed_partition is null or waiting_partition is not null)
+    when 'aborted_read' then aborted_readings > 0
+    when 'zombie_write' then zombie
+end;

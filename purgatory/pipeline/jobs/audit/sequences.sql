@@ -4,16 +4,11 @@
 -- number is missing only if none of them is stored. Windows see a slice of a producer's numbers, and
 -- one row for what the later slices hold; or numbers as sets of bits (`read_pieces`).
 
--- A row per record that was sent and partition that holds it; one without an offset if none does.
-create view numbered_records as
-select
-    run_id, producer, sequence, topic, value_id, "partition", "offset" as first_offset,
-    false as aborted
-from plain_records
-union all
+-- A row per suspect that was sent and partition that holds it; one without an offset if none does.
+create table numbered_suspects as
 select
     records.run_id, records.producer, records.sequence, records.topic, records.value_id,
-    stored_places."partition", stored_places.first_offset, aborts = attempts
+    stored_places."partition", stored_places.first_offset, aborts = attempts as aborted
 from records
 left join stored_places
     on records.run_id = stored_places.run_id and records.topic = stored_places.topic
@@ -27,6 +22,13 @@ select
 from suspect_sends
 join records using (run_id, topic, value_id)
 where suspect_sends.producer <> records.producer or suspect_sends.sequence <> records.sequence;
+
+-- The same of all records.
+create view numbered_records as
+select run_id, producer, sequence, topic, value_id, "partition", first_offset, aborted
+from numbered_suspects
+union all
+select run_id, producer, sequence, topic, value_id, "partition", "offset", false from plain_records;
 
 -- A row per slice of a producer's numbers and partition: the first offset of the later slices.
 create view later_slices as
@@ -176,13 +178,14 @@ from (
                 value_id, topic, "partition"
         ) as place
     from (
-        select run_id, producer, low_number, high_number, true as is_low, low_number as sequence
-        from odd_numbers
-        where high_number - low_number > 1 and low_number >= stored_from
-        union all
-        select run_id, producer, low_number, high_number, false, high_number
-        from odd_numbers
-        where high_number - low_number > 1 and low_number >= stored_from
+        select
+            run_id, producer, low_number, high_number, which = 0 as is_low,
+            case when which = 0 then low_number else high_number end as sequence
+        from (
+            select *, explode(sequence(0, 1)) as which
+            from odd_numbers
+            where high_number - low_number > 1 and low_number >= stored_from
+        ) as twice
     ) as ends_of_gaps
     join numbered_records using (run_id, producer, sequence)
 ) as records_at_gaps

@@ -43,13 +43,11 @@ select
 from (
     select
         run_id, topic, "partition", "group", producer, start_us, other_group,
-        true as is_first, "group" as sender_group, producer as sender, start_us as send_us
-    from overlapping_writers
-    union all
-    select
-        run_id, topic, "partition", "group", producer, start_us, other_group,
-        false, other_group, other_producer, other_last_us
-    from overlapping_writers
+        which = 0 as is_first,
+        case when which = 0 then "group" else other_group end as sender_group,
+        case when which = 0 then producer else other_producer end as sender,
+        case when which = 0 then start_us else other_last_us end as send_us
+    from (select *, explode(sequence(0, 1)) as which from overlapping_writers) as twice
 ) as ends_of_intervals
 join (
     select
