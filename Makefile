@@ -104,11 +104,8 @@ format: $(READY) ## format the code with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# What hangs in a client's C code sees no signal: its worker ends, with the stacks, and another one goes on.
-AT_MOST := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true --max-worker-restart 1
-
 test: $(READY) ## all tests (a quarter to half an hour on two cores)
-	$(BIN)/python -m pytest -q -m 'not exhaustive' $(IN_PARALLEL) 3 $(AT_MOST)
+	$(BIN)/python -m pytest -q -m 'not exhaustive' $(IN_PARALLEL) 3
 
 quick: $(READY) ## what needs no server, process or browser (two minutes)
 	$(BIN)/python -m pytest -q -m 'not exhaustive and not slow' $(IN_PARALLEL) 2 tests/unit tests/proofs
