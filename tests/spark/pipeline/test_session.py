@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
+import subprocess
 import sys
 from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
 from py4j.protocol import Py4JNetworkError
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from purgatory.pipeline.engines.memory import heap_bytes
 from purgatory.pipeline.engines.spark.connect import connect_session
-from purgatory.pipeline.engines.spark.java_process import JavaProcess
+from purgatory.pipeline.engines.spark.java_process import JavaProcess, no_repetitions
 from purgatory.pipeline.engines.spark.job_threads import _inherited_class_loader, job_threads
 from purgatory.pipeline.engines.spark.session import (
     check_master,
@@ -25,7 +28,7 @@ from purgatory.pipeline.engines.spark.session import (
     spark_session,
     stages_compiled_once,
 )
-from purgatory.pipeline.errors import PipelineError, SessionError
+from purgatory.pipeline.errors import PipelineError, SessionEndedError, SessionError
 
 _GIB = 1 << 30
 
@@ -110,6 +113,25 @@ def test_spark_error_is_one_line_and_its_log_has_the_stack(
     stack = java.log.read_text()
     assert ".collect()" in stack, "Python's"
     assert "at org.apache.spark.sql." in stack, "Java's"
+
+
+def test_end_of_java_is_told_once_whatever_the_bridge_logs_meanwhile(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SparkContext, "_gateway", None)  # not that of the session of other tests
+
+    class Ending(subprocess.Popen[bytes]):
+        def wait(self, timeout: float | None = None) -> int:
+            logging.error("Exception while sending command.")
+            return super().wait(timeout)
+
+    java = JavaProcess(tmp_path, Ending([sys.executable, "-c", "raise SystemExit(52)"]))
+    java.log.touch()
+    with no_repetitions():
+        with pytest.raises(SessionEndedError, match="ran out of heap"), java.exit_errors():
+            raise Py4JNetworkError("Answer from Java side is empty")
+        logging.error("Exception while sending command.")
+    assert caplog.messages == []
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,8 @@ class JavaProcess:
         try:
             yield
         except Exception as error:
-            status = self._status_at_end(error)
+            with no_repetitions():  # a thread of the bridge still talks to Java while that ends
+                status = self._status_at_end(error)
             if status is None:
                 raise
             log = self.name_log()
@@ -234,6 +235,7 @@ def no_repetitions() -> Iterator[None]:
     """
     # A filter sees what is logged by its very logger, not what comes up to it from others.
     loggers = [logging.getLogger(name) for name in _LOGGED_BY]
+    loggers = [logger for logger in loggers if _is_no_repetition not in logger.filters]
     for logger in loggers:
         logger.addFilter(_is_no_repetition)
     try:

@@ -170,7 +170,9 @@ def spark_errors(log: JavaProcess | str, master: str = "local") -> Iterator[None
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        raise PipelineError(f"Spark failed: {_failure(error, log, master)}") from error
+        with no_repetitions():
+            failure = _failure(error, log, master)
+        raise PipelineError(f"Spark failed: {failure}") from error
 
 
 def _failure(error: Exception, log: JavaProcess | str, master: str) -> str:
